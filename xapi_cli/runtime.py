@@ -143,7 +143,7 @@ class Runtime:
 
     def edit_config(self, change: "config_file.Change") -> None:
         """Apply *change* to the config file under a lock; raises the exceptions of `config_file.edit`."""
-        config_file.edit(self.config_path, change, lock=self.state_directory.directory("locks").file("config.lock"))
+        config_file.edit(self.config_path, change, lock=self.state_directory.lock_file("config"))
 
     @cached_property
     def state_directory(self) -> "StateDirectory":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
-from xapi_cli.openapi.routes import Routes
+from xapi_cli.openapi.routes import BRIEF, Routes
 from xapi_cli.request import items
 from xapi_cli.settings import config_file, paths, resolve
 from xapi_cli.system.private_files import StateDirectory
@@ -25,7 +25,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
 _OPTIONS = {"query": "=", "header": ":"}  # the separators in the values of -q and -H
-_BUDGET = 250_000  # the length of the templates that are compared, in characters, which takes 5 ms
 _MAX_WORDS, _MAX_CHARACTERS = 1000, 100_000  # in a reply, which a shell sorts and compares
 
 
@@ -102,7 +101,7 @@ class _Completion:
     """Words for the arguments and options in *params*, from *index*, below the path of the base URL."""
 
     def __init__(self, params: dict[str, Any], index: "Index", base_path: str) -> None:
-        self._params, self._index, self._routes = params, index, Routes(index, base_path, _BUDGET)
+        self._params, self._index, self._routes = params, index, Routes(index, base_path, BRIEF)
 
     def words(self, incomplete: str, option: str | None) -> Iterator[str]:
         """Yield the words that begin with *incomplete*, for an argument or for a value of *option*."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import ssl
 
 _CERTIFICATE_SUFFIXES = {".pem", ".crt", ".cer"}
-_HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # names that `openssl rehash` creates and OpenSSL looks up
+HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # names that `openssl rehash` creates and OpenSSL looks up
 
 
 def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContext":
@@ -74,7 +74,7 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
         context.load_verify_locations(cafile=path)
         return
     names = [entry.name for entry in path.iterdir()]
-    if any(re.fullmatch(_HASHED_NAME, name) for name in names):
+    if any(re.fullmatch(HASHED_NAME, name) for name in names):
         context.load_verify_locations(capath=path)
         return
     loaded = False

@@ -12,6 +12,7 @@ from xapi_cli.openapi.index import Index, InvalidIndex, decode
 from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.system.render import printable
 
+LOAD_AGAIN = "run `xapi api load` again"  # the hint if what is stored cannot be used
 _MAX_SIZE = 96 * 1024 * 1024  # bytes
 _MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -67,9 +68,7 @@ def read_document(state: StateDirectory, profile: str) -> bytes | None:
     try:
         return document_of(state, profile).read(limit=_MAX_SIZE)
     except OSError as error:
-        raise UsageError(
-            f"the API description cannot be read: {error.strerror}", hint="run `xapi api load` again"
-        ) from error
+        raise UsageError(f"the API description cannot be read: {error.strerror}", hint=LOAD_AGAIN) from error
 
 
 def write(state: StateDirectory, profile: str, index: bytes, document: bytes) -> None:
@@ -107,6 +106,11 @@ def remove(state: StateDirectory, profile: str) -> bool:
         return exists(state, profile) and index_of(state, profile).remove()
     except OSError as error:
         raise _failure("deleted", error) from error
+
+
+def unusable(profile: str, reason: object) -> UsageError:
+    """Return the error for the description of *profile*, which cannot be used for this *reason*."""
+    return UsageError(f"the API description of profile {printable(profile)} cannot be used: {reason}", hint=LOAD_AGAIN)
 
 
 def nothing_loaded(profile: str) -> UsageError:

@@ -25,6 +25,9 @@ _MAX_LENGTH, _MAX_DIFFERENCE = 40, 2  # characters; the time for a word is quadr
 _OPEN = re.compile(r"[?#%]|\{[^{}]*(?:[*+:=&;]|$)")
 
 
+BRIEF = 250_000  # a budget, which takes 5 ms: for what must not delay the user
+
+
 class TooManyTemplates(Exception):
     """The lookup of a path takes longer than the budget."""
 

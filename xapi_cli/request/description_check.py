@@ -7,7 +7,7 @@ from urllib.parse import unquote, unquote_plus
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.index import Entry, Index, InvalidIndex
-from xapi_cli.openapi.routes import Routes, TooManyTemplates
+from xapi_cli.openapi.routes import BRIEF, Routes, TooManyTemplates
 from xapi_cli.openapi.templates import as_typed, placeholders
 from xapi_cli.request.items import Items, sent_method
 from xapi_cli.request.options import RequestOptions
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _SENT_BY_XAPI = frozenset({"accept-encoding", "user-agent"})  # see also the compiler, which omits others
 # A request must not wait for its check. Beyond these limits, it is not compared.
-_BUDGET = 250_000  # the length of the templates that may match, in characters
 _MAX_READ, _MAX_BYTES = 20, 500_000  # the number of operations of which one suffices, and the size of their records
 _MAX_NAMES, _MAX_NAME, _MAX_TEMPLATE = 5, 60, 200  # of which the last two are characters
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})  # a server supports them wherever it supports another method
@@ -51,7 +50,7 @@ def warning(
         return None
     except Exception as error:  # noqa: BLE001 - see above
         reason = f": {error}" if isinstance(error, InvalidIndex) else ""
-        hint = "run `xapi api load` again, or use --no-validate"
+        hint = f"{index_file.LOAD_AGAIN}, or use --no-validate"
         return f"the API description of profile {printable(profile)} cannot be used{reason}; {hint}"
 
 
@@ -59,7 +58,7 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
     base_path, path = urls.path_of(base_url), urls.path_of(url)
     if not f"{path}/".startswith(f"{base_path}/"):
         return None  # a URL beside the base path
-    routes, path = Routes(index, base_path, _BUDGET), path[len(base_path) :] or "/"
+    routes, path = Routes(index, base_path, BRIEF), path[len(base_path) :] or "/"
     found = list(routes.matches(path))
     if not found:
         return None if index.info.is_partial else _unknown_path(routes, path)

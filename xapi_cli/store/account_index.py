@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from xapi_cli.system import boot_time
 from xapi_cli.system.private_files import StateDirectory, StateFile
@@ -63,6 +63,11 @@ class AccountIndex:
 
     def __init__(self, directory: StateDirectory, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
+
+    @classmethod
+    def of(cls, state: StateDirectory) -> Self:
+        """Return the index in the state directory *state*."""
+        return cls(state.directory("known"))
 
     def file(self, identity: Identity) -> StateFile:
         """Return the file with the account's entry."""

@@ -34,7 +34,7 @@ class ExclusiveAccess:
     def __init__(self, name: str, options: StoreOptions, *, notice: Callable[[], None]) -> None:
         self.timeout = max(options.timeout, options.unlock_wait or 0)  # seconds
         self._failure: AccessTimeout | None = None
-        self._lock = options.state.directory("locks").file(f"{name}.lock")
+        self._lock = options.state.lock_file(name)
         self._on_lock_failure = options.on_lock_failure
         self._notice: Callable[[], None] | None = None if options.unlock_wait is None else notice
         self._watchdog: Watchdog | None = None  # the one of the latest access

@@ -28,7 +28,7 @@ class CachedKeyringStore:
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
         self._cache = KeeperClient(options.environ, _TIME_LIMIT)
-        self._index = AccountIndex(options.state.directory("known"))
+        self._index = AccountIndex.of(options.state)
         self._loaded: KeyringStore | None = None
         self._has_read = False
 

@@ -20,8 +20,6 @@ class AnotherLoggedIn(Exception):
 class LoginLock:
     """The lock for logins to one account; the file *lock* is touched whenever a process has stored a token."""
 
-    margin = 10.0  # seconds that a process waits for another process's login, beyond the timeout of one login
-
     def __init__(self, lock: StateFile) -> None:
         self.file = lock
 

@@ -30,7 +30,7 @@ class LoginSession:
 
     def __init__(self, repository: "TokenRepository", limit: float) -> None:
         self._repository, self._identity = repository, repository.identity
-        self._lock = LoginLock(repository.state.directory("locks").file(f"{self._identity.key}.login.lock"))
+        self._lock = LoginLock(repository.state.lock_file(f"{self._identity.key}.login"))
         self._files = FailureFiles(repository.state.directory("attempts"))
         self._files.remove_old()
         self._marker: str | None = None  # at `begin`; None if a logout since then cannot be noticed

@@ -67,7 +67,7 @@ class TokenRepository:
         """The index of accounts; reading a record does not need it."""
         from xapi_cli.store.account_index import AccountIndex
 
-        return AccountIndex(self.state.directory("known"))
+        return AccountIndex.of(self.state)
 
     @property
     def storage(self) -> str:
@@ -145,7 +145,7 @@ class TokenRepository:
 
         with ExitStack() as stack:
             try:
-                lock = self.state.directory("locks").file(f"{self.identity.key}.store.lock")
+                lock = self.state.lock_file(f"{self.identity.key}.store")
                 stack.enter_context(locked(lock, timeout=_WRITE_WAIT))
             except LockTimeout as error:
                 raise TimeoutExpired(

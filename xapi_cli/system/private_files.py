@@ -64,6 +64,10 @@ class StateDirectory:
         """Return the file *name* in this directory."""
         return StateFile(self, name)
 
+    def lock_file(self, name: str) -> "StateFile":
+        """Return the file of the lock *name*, which is in the directory of all locks."""
+        return self.directory("locks").file(f"{name}.lock")
+
     def close(self) -> None:
         """Close the directory and those in it; the next access opens them again."""
         for opened in (self, *self._directories.values()):

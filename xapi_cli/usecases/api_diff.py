@@ -13,7 +13,6 @@ from xapi_cli.usecases import api_document
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
-_RELOAD = "run `xapi api load` again"
 _CHANGED = 1  # the exit code if something did, as of diff(1)
 
 
@@ -40,13 +39,13 @@ def _loaded(runtime: "Runtime") -> StoredDocument:
     data = index_file.read_document(state, profile)
     if data is None and not index_file.exists(state, profile):
         raise index_file.nothing_loaded(profile)
-    what = f"the API description of profile {printable(profile)} cannot be"
     if data is None:
-        raise UsageError(f"{what} compared: an older version of xapi has loaded it", hint=_RELOAD)
+        what = f"the API description of profile {printable(profile)} cannot be compared"
+        raise UsageError(f"{what}: an older version of xapi has loaded it", hint=index_file.LOAD_AGAIN)
     try:
         return stored_document.decode(data)
     except InvalidDocument as error:
-        raise UsageError(f"{what} used: {error}", hint=_RELOAD) from error
+        raise index_file.unusable(profile, error) from error
 
 
 def _description(runtime: "Runtime", document: StoredDocument) -> Description:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _HEADER = ("method", "path", "summary")
 _HEADINGS = {"path": "Path parameters", "query": "Query parameters", "header": "Headers", "cookie": "Cookies"}
 _MAX_SUMMARY, _MAX_TEXT = 120, 1000  # characters; JSON contains the whole texts
-_RELOAD = "run `xapi api load` again"
 
 
 def list_operations(runtime: "Runtime", word: str | None, *, as_json: bool) -> None:
@@ -71,19 +70,19 @@ def show_operations(runtime: "Runtime", arguments: Sequence[str], *, as_json: bo
 @contextmanager
 def _loaded(runtime: "Runtime") -> Iterator[tuple[Index, Routes]]:
     """Open the index of the profile; raise UsageError if there is none, or if it is damaged."""
-    profile = printable(runtime.settings.profile)
+    profile = runtime.settings.profile
     base_url = runtime.settings.base_url
     try:
-        with index_file.open_index(runtime.state_directory, runtime.settings.profile) as index:
+        with index_file.open_index(runtime.state_directory, profile) as index:
             if index is None:
-                raise index_file.nothing_loaded(runtime.settings.profile)
+                raise index_file.nothing_loaded(profile)
             if base_url and not index.describes(base_url):
                 loaded, now = printable(index.info.base_url), printable(base_url)
-                what = f"the API description was loaded for {loaded}, not for {now}; {_RELOAD}"
+                what = f"the API description was loaded for {loaded}, not for {now}; {index_file.LOAD_AGAIN}"
                 runtime.terminal.note(runtime.with_profile(what) or what)
             yield index, Routes(index, urls.path_of(base_url) if base_url else "")
     except InvalidIndex as error:
-        raise UsageError(f"the API description of profile {profile} cannot be used: {error}", hint=_RELOAD) from error
+        raise index_file.unusable(profile, error) from error
 
 
 def _chosen(routes: Routes, method: str | None, path: str) -> Sequence[Entry]:

@@ -37,7 +37,7 @@ def remaining(runtime: "Runtime", identity: "Identity") -> str | None:
     from xapi_cli.store.account_index import AccountIndex
     from xapi_cli.system.render import pasteable
 
-    index = AccountIndex(runtime.state_directory.directory("known"))
+    index = AccountIndex.of(runtime.state_directory)
     try:
         stores = {store.storage for store in index.stores(identity) if store.is_written}
     except OSError:
@@ -52,7 +52,7 @@ def remaining(runtime: "Runtime", identity: "Identity") -> str | None:
 def _known_accounts(runtime: "Runtime") -> "list[Identity]":
     from xapi_cli.store.account_index import AccountIndex
 
-    index = AccountIndex(runtime.state_directory.directory("known"))
+    index = AccountIndex.of(runtime.state_directory)
     try:
         if index.is_damaged():
             runtime.terminal.warn(

@@ -19,7 +19,6 @@ Sources = tuple[tuple[str, str], ...]  # names of settings, and the paths in the
 Stamp = tuple[tuple[str, int, int, int], ...]  # path, inode, size and modification time of each file
 
 _MAX_CONTEXTS = 16
-_HASHED_NAME = re.compile(r"[0-9a-fA-F]{8}\.[0-9]")
 _OTHER_SYSTEM_FILES = (  # in the order of truststore, which uses the first one if OpenSSL's own location has none
     "/etc/ssl/cert.pem",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -70,7 +69,7 @@ def _default_paths() -> list[str]:
     """Return the locations of OpenSSL if they contain certificates, by the rules of truststore."""
     paths = ssl.get_default_verify_paths()
     directory = paths.capath
-    is_used = directory and any(_HASHED_NAME.fullmatch(name) for name in os.listdir(directory))
+    is_used = directory and any(re.fullmatch(tls.HASHED_NAME, name) for name in os.listdir(directory))
     return [path for path in (paths.cafile, directory) if path] if paths.cafile or is_used else []
 
 

@@ -166,9 +166,14 @@ class AtomicFile:
             self._file.close()
 
     def _error(self, error: OSError | ValueError) -> OutputError:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
-        name = printable(self.name) or "a file without a name"
-        return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
+        return write_error(self.name, error)
+
+
+def write_error(name: str, error: OSError | ValueError) -> OutputError:
+    """Return the error for *error*, with which writing the file *name* has failed."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
+    shown = printable(name) or "a file without a name"
+    return OutputError(f"{shown} cannot be written: {reason}", hint="choose another file")
 
 
 def check_name(name: str) -> None:

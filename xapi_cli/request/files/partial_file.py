@@ -19,7 +19,7 @@ from zlib import crc32
 
 from xapi_cli.errors import NetworkError, OutputError, UsageError
 from xapi_cli.request.files import ranges
-from xapi_cli.request.files.atomic_file import check_name, is_descriptor, mode_of, set_mode
+from xapi_cli.request.files.atomic_file import check_name, is_descriptor, mode_of, set_mode, write_error
 from xapi_cli.request.files.part_record import PartRecord, State, digest
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable, size_of_total
@@ -321,10 +321,8 @@ class PartialFile:
         )
 
     def _error(self, error: OSError | ValueError) -> OutputError:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
         is_of_part = self._part is not None and getattr(error, "filename", None) == self._part.path.name
-        name = f"{printable(self.name)}.part" if is_of_part else printable(self.name) or "a file without a name"
-        return OutputError(f"{name} cannot be written: {reason}", hint="choose another file")
+        return write_error(f"{self.name}.part" if is_of_part else self.name, error)
 
 
 def _opened_or_created(part: AnchoredPath) -> tuple[int, bool]:

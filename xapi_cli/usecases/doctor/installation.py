@@ -61,7 +61,7 @@ def check_state(findings: Findings) -> Check:
     findings.checked_state = state.path
     try:
         state.probe()
-        with locked(state.directory("locks").file("config.lock"), timeout=0.1):
+        with locked(state.lock_file("config"), timeout=0.1):
             pass
     except LockTimeout:
         pass  # another process holds the lock, so locking works
