@@ -63,10 +63,10 @@ def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
     options = _options()(files or (), **flags)
     options.check()
     if options.merge:
-        from xapi_cli.usecases import merge as usecase
+        from xapi_cli.usecases import merge
 
-        usecase.run(runtime, options.files, options.input)
+        merge.run(runtime, options.files, options.input)
     else:
-        from xapi_cli.usecases.batch import Batch
+        from xapi_cli.usecases import batch as usecase
 
-        Batch(runtime, options).run()
+        usecase.run(runtime, options)

@@ -59,16 +59,26 @@ _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; S
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
 
 
-class Batch:
-    """Send the requests of the input lines concurrently, and print one line of output for each."""
+def run(runtime: "Runtime", options: BatchOptions) -> None:
+    """Run the batch; raises the error for the worst line, or the reason why lines were not sent."""
+    with ExitStack() as stack:
+        batch = Batch(runtime, options, stack)
+        batch.send()
+    batch.report()
 
-    def __init__(self, runtime: "Runtime", options: BatchOptions) -> None:
+
+class Batch:
+    """Send the requests of the input lines concurrently, and print one line of output for each.
+
+    *stack* closes what it has open. All arguments are checked, and all files are open, before anything is sent.
+    """
+
+    def __init__(self, runtime: "Runtime", options: BatchOptions, stack: ExitStack) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
         self._retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
         self._default_headers = runtime.default_headers
         if runtime.settings.read_only:
             read_only.check("GET", (name for name, _ in self._default_headers))
-        self._key_seed = b""  # with --retry-unsafe: from which the idempotency keys of the lines derive
         self._base_url = runtime.base_url
         self._shard = None if options.shard is None else shards.parse(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
@@ -82,43 +92,43 @@ class Batch:
         self._has_refused_retries = False  # of methods that are not idempotent
         self._lines_taken = 0  # from the input, without blank lines
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
+        self._terminal.write(b"")  # raises if stdout is closed
+        source = open_input(next(iter(options.files), None), self._terminal, stack)
+        self._progress = Lines(size_of(source))
+        if not source.isatty():
+            stack.enter_context(self._terminal.during(self._progress))
+        self._failed = self._open_failed(source, stack)
+        self._journal = self._open_journal(source, stack)
+        self._key_seed = self._new_key_seed()
+        own_process.raise_descriptor_limit()
+        budget = MemoryBudget()
+        self._writer = Writer(
+            self._terminal.write,
+            self._journal,
+            budget,
+            ordered=options.ordered,
+            shown=self._call_lines.line if self._call_lines else None,
+            failed=self._keep_source if self._failed else None,
+        )
+        self._engine = self._new_engine(budget, stack)
+        self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
 
-    def run(self) -> None:
-        """Run the batch; raises the error for the worst line, or the reason why lines were not sent."""
-        with ExitStack() as stack:
-            self._terminal.write(b"")  # raises if stdout is closed, before anything is sent
-            source = open_input(next(iter(self._options.files), None), self._terminal, stack)
-            self._progress = Lines(size_of(source))
-            if not source.isatty():
-                stack.enter_context(self._terminal.during(self._progress))
-            self._failed = self._open_failed(source, stack)
-            self._journal = self._open_journal(source, stack)
-            if self._options.retry_unsafe:
-                self._key_seed = self._journal.seed() if self._journal is not None else os.urandom(16)
-            elif self._journal is not None:
-                self._key_seed = self._journal.stored_seed  # of lines that an earlier run has sent
-            own_process.raise_descriptor_limit()
-            budget = MemoryBudget()
-            shown = self._call_lines.line if self._call_lines else None
-            self._writer = Writer(
-                self._terminal.write,
-                self._journal,
-                budget,
-                ordered=self._options.ordered,
-                shown=shown,
-                failed=self._keep_source if self._failed else None,
-            )
-            self._engine = self._new_engine(budget, stack)
-            self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
-            with self._completing_failed(), self._flushing_results(), signals.graceful_stop(self._on_signal):
-                self._lines.start()
-                while self._engine.step(has_more=self._has_more):
-                    self._writer.flush()
-                    self._show_progress()
-                    self._check_time_limits()
-        self._report()
+    def send(self) -> None:
+        """Send the requests, and print the lines; raises the errors that end the batch."""
+        with self._completing_failed(), self._flushing_results(), signals.graceful_stop(self._on_signal):
+            self._lines.start()
+            while self._engine.step(has_more=self._has_more):
+                self._writer.flush()
+                self._show_progress()
+                self._check_time_limits()
 
     # setup
+
+    def _new_key_seed(self) -> bytes:
+        """Return the bytes from which the idempotency keys of the lines derive, b"" without such keys."""
+        if self._options.retry_unsafe:
+            return self._journal.seed() if self._journal is not None else os.urandom(16)
+        return b"" if self._journal is None else self._journal.stored_seed  # of lines that an earlier run has sent
 
     def _open_journal(self, source: BinaryIO, stack: ExitStack) -> Journal | None:
         name, filters = self._options.journal, (self._options.filter, *self._options.expect)
@@ -400,7 +410,7 @@ class Batch:
 
     # messages
 
-    def _report(self) -> None:
+    def report(self) -> None:
         """Report the outcome in one line; if the batch failed, raise an error with that line.
 
         On a terminal, the lines that failed may be far above, and are repeated before.
