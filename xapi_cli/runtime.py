@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from xapi_cli.store.repository import StoreReports, TokenRepository
     from xapi_cli.system.private_files import StateDirectory
     from xapi_cli.system.programs import RunProgram
-    from xapi_cli.tokens import Identity
+    from xapi_cli.tokens import Identity, Token
 
 
 class Runtime:
@@ -196,21 +196,26 @@ class Runtime:
         *automatic* False, the account never logs in automatically.
         """
         from xapi_cli.auth.account import Account
-        from xapi_cli.auth.password_grant import PasswordGrant
+        from xapi_cli.auth.password_grant import request_token
 
         identity = identity or self.identity
+
+        def grant(password: str) -> "Token":
+            self.terminal.redactor.add(password)  # before anything can print it
+            return request_token(
+                self.http_client,
+                identity,
+                password,
+                timeout=self.settings.timeout,
+                now=self.now,
+                deadline=self.deadline,
+                warn=self.terminal.warn,
+            )
+
         return Account(
             identity,
             repository or self.repository(identity),
-            grant=PasswordGrant(
-                identity,
-                lambda: self.http_client,
-                timeout=self.settings.timeout,
-                deadline=self.deadline,
-                now=self.now,
-                warn=self.terminal.warn,
-                redact=self.terminal.redactor.add,
-            ).request,
+            grant=grant,
             passwords=self._passwords(identity),
             note=self.terminal.note,
             warn=self.terminal.warn,

@@ -24,7 +24,7 @@ from xapi_cli.tokens import Identity, Record, Token
 
 
 class Account:
-    """One account: *grant*, `PasswordGrant.request`, exchanges a password for a token.
+    """One account: *grant* exchanges a password for a token, as `request_token` of `password_grant` does.
 
     *note* and *warn* print messages for the user. *check_server* raises NetworkError or TimeoutExpired if no server
     responds, before the user types a password. *timeout* is the limit of one login in seconds, *deadline* the monotonic

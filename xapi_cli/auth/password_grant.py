@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from xapi_cli import errors
@@ -33,35 +33,6 @@ _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
-
-
-class PasswordGrant(NamedTuple):
-    """Exchanges the password of *identity* for a token; *open_client* returns the client, when it is needed.
-
-    *timeout* limits one login in seconds. *redact* receives the password, before anything can print it. The other
-    fields are those of `request_token`.
-    """
-
-    identity: Identity
-    open_client: "Callable[[], httpx.Client]"
-    timeout: float
-    deadline: float | None
-    now: Callable[[], datetime]
-    warn: Callable[[str], None]
-    redact: Callable[[str], None]
-
-    def request(self, password: str) -> Token:
-        """Return a new token for *password*; raises what `request_token` raises."""
-        self.redact(password)
-        return request_token(
-            self.open_client(),
-            self.identity,
-            password,
-            timeout=self.timeout,
-            now=self.now,
-            deadline=self.deadline,
-            warn=self.warn,
-        )
 
 
 def token_url(base_url: str) -> str:

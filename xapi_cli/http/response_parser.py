@@ -32,12 +32,11 @@ class ResponseHead:
         self,
         status: int,
         raw_headers: list[tuple[bytes, bytes]],
-        length: int | None = None,
         reason: bytes = b"",
         version: bytes = b"1.1",
     ) -> None:
-        self.status, self.raw_headers, self.length = status, raw_headers, length
-        self.reason, self.version = reason, version
+        self.status, self.raw_headers, self.reason, self.version = status, raw_headers, reason, version
+        self.length: int | None = None
         self.headers = {name.lower(): value for name, value in raw_headers}
         length_text = self.headers.get(b"content-length", b"0")
         self.declares_body = length_text != b"0" or b"transfer-encoding" in self.headers

@@ -127,9 +127,6 @@ class CurlCommand:
     def _reads_stdin(self) -> bool:
         return self.options.data == f"@{STDIN}" or any(part.path == STDIN for part in self.items.parts)
 
-    def _has_header(self, name: str) -> bool:
-        return any(own.lower() == name.lower() for own, _ in self.items.headers)
-
     def _token_command(self) -> str:
         switches = [] if self.options.automatic else ["--no-login"]
         settings = [f"{flag} {shell_quoted(value)}" if value else flag for flag, value in arguments(self.flags)]
@@ -202,7 +199,7 @@ class CurlCommand:
 
     def _with_content_type(self, content: str, data: list[str]) -> list[str]:
         """Return *data* with a Content-Type header; the default of curl is always a form."""
-        if self._has_header("Content-Type"):
+        if any(name.lower() == "content-type" for name, _ in self.items.headers):
             return data
         return ["--header", shell_quoted(f"Content-Type:{content}"), *data]
 
