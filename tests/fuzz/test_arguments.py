@@ -42,5 +42,5 @@ def test_any_arguments_lead_only_to_the_api(
         assert str(error) == printable(str(error))
         assert "canary" not in str(error)
     else:
-        assert urls.same_origin(request._url, BASE)  # noqa: SLF001  # the URL to be requested
-        assert request._url.isascii()  # noqa: SLF001  # the same
+        assert urls.same_origin(request.url, BASE)
+        assert request.url.isascii()
