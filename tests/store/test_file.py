@@ -60,7 +60,7 @@ def test_a_readable_file_becomes_private_and_a_readable_directory_causes_a_warni
     assert opened("file").read(ME) == OLD
     assert notes == [
         f"the directory {file.parent} is accessible to other users; run `chmod 700 {file.parent}`",
-        f"{file} was accessible to other users; set its mode to 0600",
+        f"{file} was accessible to other users; xapi set its mode to 0600",
     ]
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o755]
 

@@ -179,7 +179,7 @@ def test_a_file_accessible_to_others_becomes_private(tmp_path: Path, notes: list
     path.chmod(0o664)
     assert file_at(path).read(limit=3, notify=notes.append) == b"x"
     assert mode(path) == 0o600
-    assert notes == [f"{path} was accessible to other users; set its mode to 0600"]
+    assert notes == [f"{path} was accessible to other users; xapi set its mode to 0600"]
 
 
 def test_a_file_below_a_link_is_named_as_the_user_named_it(tmp_path: Path, notes: list[str]) -> None:

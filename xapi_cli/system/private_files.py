@@ -361,7 +361,7 @@ def _notify_of_file(path: Path, notify: Notify, *, is_still_accessible: bool) ->
     if is_still_accessible:
         notify(f"{path} is accessible to other users, and its file system does not support changing that")
     else:
-        notify(f"{path} was accessible to other users; set its mode to 0600")
+        notify(f"{path} was accessible to other users; xapi set its mode to 0600")
 
 
 def _replace(file: AnchoredPath, data: bytes, *, sync: bool) -> None:
