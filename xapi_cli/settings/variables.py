@@ -36,6 +36,11 @@ VARIABLES: tuple[Setting, ...] = (
         "true: errors and warnings are annotations too, and `xapi token show` masks the token in the log",
         variables=("GITHUB_ACTIONS",),
     ),
+    Setting(
+        "",
+        "Set by kubectl: the API version of its credential, see `xapi token show`",
+        variables=("KUBERNETES_EXEC_INFO",),
+    ),
     Setting("", "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy", variables=("XAPI_PROXY_SOCKET",)),
     Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
 )

@@ -1,5 +1,7 @@
 """The access token of the settings: print it, or return it for another program."""
 
+import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.runtime import Runtime
     from xapi_cli.store.repository import TokenRepository
+
+
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 class Subject(NamedTuple):
@@ -39,7 +44,7 @@ def show_token(runtime: "Runtime", *, format: str, min_ttl: str | None, fresh: b
     token, subject = usable_token(runtime, min_ttl=seconds, fresh=fresh, automatic=automatic)
     if message_format.is_github_runner(runtime.environ):
         runtime.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
-    runtime.terminal.print(_formatted(token, subject, format, runtime.now()))
+    runtime.terminal.print(_formatted(token, subject, format, runtime.now(), runtime.environ))
 
 
 def min_ttl_of(text: str | None) -> float:
@@ -107,6 +112,7 @@ def _formatted(
     subject: Subject,
     format: str,  # noqa: A002 - the name of the flag
     now: datetime,
+    environ: Mapping[str, str],
 ) -> str:
     """Return *token* in one of the formats of `token show`."""
     match format:
@@ -122,17 +128,26 @@ def _formatted(
                 values |= {"XAPI_BASE_URL": subject.base_url, "XAPI_TOKEN_BASE_URL": subject.base_url}
             return exports(values)
         case "exec-credential":
-            return json_line(_exec_credential(token))
+            return json_line(_exec_credential(token, environ))
         case _:
             return token.access_token
 
 
-def _exec_credential(token: Token) -> dict[str, Any]:
+def _exec_credential(token: Token, environ: Mapping[str, str]) -> dict[str, Any]:
     # https://kubernetes.io/docs/reference/config-api/client-authentication.v1/
     status = {"token": token.access_token}
     if token.expires_at:
         status["expirationTimestamp"] = instant(token.expires_at)
-    return {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    return {"apiVersion": _exec_version(environ), "kind": "ExecCredential", "status": status}
+
+
+def _exec_version(environ: Mapping[str, str]) -> str:
+    """Return the API version that kubectl requests, because it accepts no other; if it requests none, the latest."""
+    try:
+        requested = json.loads(environ.get("KUBERNETES_EXEC_INFO", ""))["apiVersion"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        requested = None
+    return requested if requested in _EXEC_VERSIONS else _EXEC_VERSIONS[0]
 
 
 def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
