@@ -11,7 +11,7 @@ import pytest
 from tests.commands.api import TOKEN, bearing
 from tests.proxy.running import Proxy, proxy
 from tests.support.program import PROGRAM, Xapi
-from tests.support.servers import OK, Peer, Server, Step, request, send, wait_for
+from tests.support.servers import OK, Peer, Server, Step, request, send, serve, wait_for
 
 CALLS = 130
 
@@ -70,6 +70,19 @@ def test_the_soft_limit_does_not_limit_the_jobs_of_a_batch(xapi: Xapi) -> None:
     assert (process.returncode, out.count(b'"status": 200')) == (0, CALLS), out[-300:]
 
 
+@pytest.mark.parametrize(("limit", "requests"), [(64, "32 requests"), (24, "one request")])
+def test_a_batch_sends_no_more_requests_at_a_time_than_files_can_be_open(xapi: Xapi, limit: int, requests: str) -> None:
+    with Server([serve()]) as server:
+        process = xapi.start(
+            "batch", "-j", "400", stdin=subprocess.PIPE, env=bearing(server), argv=limited(f"-n {limit}")
+        )
+        out, err = process.communicate(b'{"path": "/", "method": "POST"}\n' * CALLS, timeout=60)
+
+    warning = f"xapi: warning: the limit of {limit} open files allows {requests} at a time, not 400; raise it with"
+    assert err.decode().startswith(f"{warning} `ulimit -n`\nxapi: {CALLS} lines in ")
+    assert (process.returncode, out.count(b'"status": 200')) == (0, CALLS), out[-300:]
+
+
 def test_clients_wait_when_no_more_connections_can_be_opened(xapi: Xapi) -> None:
     with (
         Server(after(20)) as server,
@@ -88,7 +101,7 @@ def test_the_command_has_the_limit_of_the_caller(xapi: Xapi) -> None:
 
 @pytest.mark.parametrize(
     ("command", "success"),
-    [(("proxy", "--", "true"), rb""), (("batch",), rb"xapi: 0 lines in .*\n")],
+    [(("proxy", "--", "true"), rb""), (("batch", "-j", "1"), rb"xapi: 0 lines in .*\n")],
     ids=["proxy", "batch"],
 )
 def test_too_few_descriptors_to_start_are_one_error_line(xapi: Xapi, command: tuple[str, ...], success: bytes) -> None:

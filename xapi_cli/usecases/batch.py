@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 _TRANSIENT = frozenset(map(str, retry.STATUSES))  # the kinds of results that --retry repeats
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
+_OTHER_DESCRIPTORS = 32  # those that this process has open, and those of a login and of filters
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
 
 
@@ -100,7 +101,7 @@ class Batch:
         self._failed = self._open_failed(source, stack)
         self._journal = self._open_journal(source, stack)
         self._key_seed = self._new_key_seed()
-        own_process.raise_descriptor_limit()
+        jobs = self._possible_jobs(own_process.raise_descriptor_limit())
         budget = MemoryBudget()
         self._writer = Writer(
             self._terminal.write,
@@ -110,7 +111,7 @@ class Batch:
             shown=self._call_lines.line if self._call_lines else None,
             failed=self._keep_source if self._failed else None,
         )
-        self._engine = self._new_engine(budget, stack)
+        self._engine = self._new_engine(budget, stack, jobs)
         self._lines = LineReader(source, self._engine.wake, digests=self._journal is not None)
 
     def send(self) -> None:
@@ -151,7 +152,18 @@ class Batch:
         columns, expects = lambda: self._terminal.stdout_columns, bool(self._options.expect)
         return CallLines(self._base_url, columns, self._terminal.style, expects=expects)
 
-    def _new_engine(self, budget: MemoryBudget, stack: ExitStack) -> Engine:
+    def _possible_jobs(self, descriptors: int | None) -> int:
+        """Return how many requests can be in flight with *descriptors*, None for any number: each takes one."""
+        jobs = self._options.jobs
+        if descriptors is None or jobs <= (possible := max(1, descriptors - _OTHER_DESCRIPTORS)):
+            return jobs
+        requests = "one request" if possible == 1 else f"{possible} requests"
+        self._terminal.warn(
+            f"the limit of {descriptors} open files allows {requests} at a time, not {jobs}; raise it with `ulimit -n`"
+        )
+        return possible
+
+    def _new_engine(self, budget: MemoryBudget, stack: ExitStack, jobs: int) -> Engine:
         runtime = self._runtime
         timeout, deadline = runtime.settings.timeout, runtime.deadline
         network = Network(
@@ -161,7 +173,7 @@ class Batch:
             network,
             self._policy(),
             self._tokens,
-            jobs=self._options.jobs,
+            jobs=jobs,
             timeout=timeout,
             budget=budget,
             next_entry=self._next_entry,
