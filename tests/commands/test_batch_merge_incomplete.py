@@ -62,12 +62,24 @@ def test_the_list_of_missing_lines_is_short(xapi: Xapi, tmp_path: Path) -> None:
 def test_a_truncated_last_line_is_missing_and_its_file_is_named(
     xapi: Xapi, tmp_path: Path, size: int, order: tuple[int, int]
 ) -> None:
-    cut = output(3, more="x" * size).rstrip("\n")[: -1 if size < 60_000 else None]
+    cut = output(3, more="x" * size).rstrip("\n")[:-1]
     names = written(tmp_path, output(*order) + cut, output(4))
     outcome = xapi("batch", "--merge", *names)
 
     assert (outcome.code, merged(outcome)) == (1, [1, 2, 4])
     assert f"1 line is missing (3), the last line of {names[0]} is truncated; check" in outcome.err
+
+
+@pytest.mark.parametrize("size", [5, 65_536 - 54, 65_536 - 53, 70_000, 1_100_000])
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_a_complete_last_line_needs_no_newline(xapi: Xapi, tmp_path: Path, size: int, is_pipe: bool) -> None:
+    last = output(3, more="x" * size)
+    first, second = written(tmp_path, output(1) + last.rstrip("\n"), output(2, 4))
+    piped = Path(first).read_text() if is_pipe else None
+    outcome = xapi("batch", "--merge", "-" if is_pipe else first, second, input=piped)
+
+    assert (outcome.code, merged(outcome)) == (0, [1, 2, 3, 4]), outcome.err
+    assert last in outcome.out
 
 
 def test_a_complete_copy_of_a_truncated_line_is_printed(xapi: Xapi, tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ class Damage:
 class OutputReader:
     """Read *file*, the output of `xapi batch`, which messages call *name*.
 
-    The methods raise UsageError if it cannot be read or is something else. A damaged line, and a last line without a
-    newline, are ignored and added to *damage*: the program that wrote them was killed, or the disk was full. Without
-    *damage*, a line that starts as usual is not checked. Of a *file* that can be read again, a long line is in memory
-    only while it is printed, because many files may be open.
+    The methods raise UsageError if it cannot be read or is something else. A damaged line, and a truncated last line,
+    are ignored and added to *damage*: the program that wrote them was killed, or the disk was full. Without *damage*, a
+    line that starts as usual is not checked. Of a *file* that can be read again, a long line is in memory only while it
+    is printed, because many files may be open.
     """
 
     def __init__(self, file: BinaryIO, name: str, damage: Damage | None) -> None:
@@ -99,6 +99,8 @@ class OutputReader:
         line, self._start = bytearray(self._start), b""
         while not line.endswith(b"\n"):
             part = self._read()
+            if not part and _is_complete(line):  # another program has removed the last newline
+                part = b"\n"
             if not part:
                 self._record_truncation()
                 return None
@@ -177,6 +179,14 @@ def _number_in(line: bytes) -> int | None:
     if not values or not values[0]:
         raise _NotOutput
     return values[0]
+
+
+def _is_complete(line: bytes | bytearray) -> bool:
+    """Return whether *line*, which has no newline, is nevertheless a line of output and not the beginning of one."""
+    try:
+        return _number_in(bytes(line)) is not None
+    except _NotOutput:
+        return False
 
 
 def _parsed(text: str) -> list[int]:
