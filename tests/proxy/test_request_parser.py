@@ -92,10 +92,22 @@ def test_an_invalid_or_ambiguous_request_is_refused(lines: list[str], status: in
     assert caught.value.status == status
 
 
-@pytest.mark.parametrize("start", [b"\x16\x03\x01", b"nonsense\n", b"GET / HTTP/1.1\nHost: a\n\n", b"X" * 100_001])
-def test_what_cannot_become_a_request_is_refused_at_once(start: bytes) -> None:
-    with pytest.raises(InvalidRequest):
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (b"\x16\x03\x01", "the request line is not valid; the proxy serves http, not https"),
+        (b"nonsense\r\n", "the request line is not valid"),
+        (b"GET /\r\n", "the request line is not valid"),
+        (b"GET / HTTP/1.1\n", "a line feed without a carriage return"),
+        (b"GET / HTTP/1.1\r\nHost: a\n\n", "a line feed without a carriage return"),
+        (b"X" * 100_001, "the request line and headers are too long"),
+    ],
+)
+def test_what_cannot_become_a_request_is_refused_at_once(start: bytes, reason: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
         take_head(bytearray(start))
+
+    assert str(caught.value) == reason
 
 
 def test_a_body_of_a_known_length_leaves_the_next_request() -> None:

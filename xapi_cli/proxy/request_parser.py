@@ -86,11 +86,13 @@ def take_head(buffer: bytearray) -> RequestHead | None:
 
 def _check_start(buffer: bytearray) -> None:
     """Raise InvalidRequest if *buffer*, which is not complete, cannot become a valid request."""
-    line_end = buffer.find(b"\n")
-    if (line_end >= 0 and not _REQUEST_LINE.match(buffer)) or buffer.startswith(TLS_RECORDS):
+    if buffer.startswith(TLS_RECORDS):
         raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
-    if line_end >= 0 and b"\n\n" in buffer:
+    line_end = buffer.find(b"\n")
+    if b"\n\n" in buffer or (line_end >= 0 and not buffer.endswith(b"\r", 0, line_end)):
         raise InvalidRequest("a line feed without a carriage return")
+    if line_end >= 0 and not _REQUEST_LINE.match(buffer):
+        raise InvalidRequest("the request line is not valid")
 
 
 def _parse(text: bytes) -> RequestHead:
