@@ -59,6 +59,23 @@ def test_threads_with_an_invalid_token_make_one_login_and_lose_no_request(progra
         assert all(len(received.body) == int(received.path.split("/")[1]) for received in api.requests)
 
 
+def test_a_parameter_in_the_path_of_a_rejected_request_is_redacted(program: Program) -> None:
+    with Api(lives=0) as api:
+        api.accepts = lambda authorization: False  # type: ignore[method-assign]  # a server that accepts nothing
+        ran = program(
+            """
+            with xapi_cli.open_client() as client:
+                try:
+                    client.get("/a;token=CANARY")
+                except TokenRejected as error:
+                    print(error.message)
+            """,
+            api.settings,
+        )
+
+    assert ran == Outcome(0, "GET /a;token=*** responded with 401\n")
+
+
 def test_a_body_that_can_be_read_only_once_is_resent_after_a_401(program: Program) -> None:
     with Api(lives=1) as api:
         ran = program(

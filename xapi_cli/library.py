@@ -14,7 +14,7 @@ from xapi_cli.http.client import USER_AGENT, open_transport
 from xapi_cli.http.content_coding import accepted, decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
 from xapi_cli.request import read_only
-from xapi_cli.request.calls import Call
+from xapi_cli.request.calls import Call, displayed
 from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.request.send import HttpxResponse
 from xapi_cli.runtime import Runtime
@@ -222,4 +222,4 @@ def _read_body(request: httpx.Request) -> None:
 
 
 def _path(request: httpx.Request) -> str:
-    return printable(request.url.path)
+    return displayed(request.url.path)

@@ -90,3 +90,15 @@ def test_a_scheme_that_is_cut_reveals_no_part_of_the_token(xapi: Xapi) -> None:
 
     assert outcome.code == 3
     assert TOKEN[: SHOWN + 1] not in outcome.err.lower()
+
+
+@pytest.mark.parametrize(
+    "args, lines", [(["request", "/a;token=CANARY"], ""), (["batch"], '{"path": "/a;token=CANARY"}')]
+)
+def test_a_parameter_in_the_path_of_a_rejected_request_is_redacted(xapi: Xapi, args: list[str], lines: str) -> None:
+    with PageServer(lambda target: page(b"", status="401 No")) as server:
+        outcome = xapi(*args, input=lines, env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": TOKEN})
+
+    assert outcome.code == 10
+    assert "/a;token=*** responded with 401" in outcome.out + outcome.err
+    assert "CANARY" not in outcome.out + outcome.err

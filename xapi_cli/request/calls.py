@@ -57,6 +57,11 @@ def displayed(url: str) -> str:
     return printable(redact_url(url))
 
 
+def displayed_place(url: str) -> str:
+    """Return *url* as `displayed` does, without its query, for the error of a response."""
+    return displayed(url.partition("?")[0])
+
+
 def _with_default(headers: list[Header], name: str, value: str) -> list[Header]:
     is_given = name.lower() in [own.lower() for own, _ in headers]
     return headers if is_given else [*headers, (name, value)]

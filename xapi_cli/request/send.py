@@ -14,7 +14,7 @@ from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, Toke
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request import calls
-from xapi_cli.request.calls import Call, displayed
+from xapi_cli.request.calls import Call, displayed_place
 from xapi_cli.system.render import printable, shortened
 from xapi_cli.tokens import Token
 
@@ -231,7 +231,7 @@ def status_error(
     is the beginning of the body, if it was read: the hint does not contradict it.
     """
     response = outcome.response
-    where = shown or _displayed_url(response)
+    where = shown or displayed_place(str(response.url))
     message = f"{response.request.method} {where} responded with {response.status_code}{_reason(response)}"
     error = _status_error(outcome, tokens, message, check_status=check_status)
     if error is not None and error.hint == _CLIENT_HINTS[403] and _states_other_reason(body):
@@ -246,17 +246,14 @@ def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
     if outcome is not None:
         concern(error, outcome.response)
     else:
-        error.concerning(method=call.method, url=displayed(call.url.partition("?")[0]))
+        error.concerning(method=call.method, url=displayed_place(call.url))
 
 
 def concern(error: XapiError, response: httpx.Response) -> None:
     """Record in *error* that it concerns *response*, the final response to a request."""
     method, wait = response.request.method, retry.requested_wait(response.headers.raw)
-    error.concerning(status=response.status_code, method=method, url=_displayed_url(response), retry_after=wait)
-
-
-def _displayed_url(response: httpx.Response) -> str:
-    return displayed(str(response.url).partition("?")[0])
+    url = displayed_place(str(response.url))
+    error.concerning(status=response.status_code, method=method, url=url, retry_after=wait)
 
 
 def _status_error(

@@ -40,7 +40,7 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.request import read_only
-from xapi_cli.request.calls import Call
+from xapi_cli.request.calls import Call, displayed_place
 from xapi_cli.request.items import with_defaults
 from xapi_cli.request.options import retries_of
 from xapi_cli.request.redirects import redirected_call
@@ -358,7 +358,7 @@ class Batch:
 
     def _rejection(self, entry: Entry) -> TokenRejected:
         assert entry.call is not None  # noqa: S101 - it has been sent
-        message = f"{entry.call.method} {printable(entry.call.url.partition('?')[0])} responded with 401"
+        message = f"{entry.call.method} {displayed_place(entry.call.url)} responded with 401"
         if authorization.is_set_by_user(entry.call.headers):
             return TokenRejected(message, hint=authorization.no_login_hint("line"))
         self._tokens.record_rejection()
