@@ -6,9 +6,8 @@ import signal
 import socket
 import ssl
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.agent.runtimes import guarded_directory
 from tests.http.clients import tls_of
 from tests.support.keeper_process import KeeperProcess
 from tests.support.program import PROGRAM, Xapi
+from tests.support.threads import wait_until
 from tests.support.user_namespace import as_root
 from xapi_cli.agent import protocol
 from xapi_cli.sandbox import Sandbox
@@ -29,14 +29,6 @@ from xapi_cli.store.agent.client import KeeperClient
 
 PATIENT = (str(Path(__file__).with_name("patient") / "xapi"),)  # a real start that waits for a worker
 _GREETING_TIMEOUT = 60  # seconds
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20) -> None:
-    """Wait until *condition* is true."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, f"{what}: still not true after {timeout} s"
-        time.sleep(0.005)
 
 
 def is_running(pid: int) -> bool:

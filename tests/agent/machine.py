@@ -16,9 +16,10 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from tests.agent.conftest import PATIENT, children, wait_until
+from tests.agent.conftest import PATIENT, children
 from tests.support.program import PROGRAM, Outcome
 from tests.support.skips import IMPOSSIBLE
+from tests.support.threads import wait_until
 from tests.tools.documents import ROOT as CHECKOUT
 
 _TIMEOUT = 60  # seconds

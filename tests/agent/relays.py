@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.threads import wait_until
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
 from xapi_cli.http.proxies import Proxy
@@ -75,7 +76,7 @@ def running(directory: Path, *, relays: str = "https") -> Iterator[Relay]:
     os.close(inner)
     relay = Relay(path, process, outer)
     try:
-        _wait_until_it_responds(relay)
+        wait_until(lambda: loans.relay_status(relay.connect) is not None, "the relay responds")
         yield relay
         relay.end()
         assert process.wait(20) in {0, -9}, "the relay failed"
@@ -83,12 +84,6 @@ def running(directory: Path, *, relays: str = "https") -> Iterator[Relay]:
         relay.end()
         process.kill()
         process.wait(30)
-
-
-def _wait_until_it_responds(relay: Relay) -> None:
-    end = time.monotonic() + 30
-    while loans.relay_status(relay.connect) is None:
-        assert time.monotonic() < end, "the relay does not respond"
 
 
 def borrower(

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.agent.conftest import wait_until
 from tests.agent.machine import ROOT, SEARCH_PATH, Machine, User
+from tests.support.threads import wait_until
 
 _TIMEOUT = 30  # seconds
 _ATTEMPTS = 5  # to find a port that no other process takes

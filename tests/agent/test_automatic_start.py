@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import Agent, wait_until
+from tests.agent.conftest import Agent
 from tests.support.program import Environ, Outcome, Xapi
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import Sandbox
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import Agent, is_running, wait_until
+from tests.agent.conftest import Agent, is_running
 from tests.support.program import REAL, Xapi
+from tests.support.threads import wait_until
 from xapi_cli.agent import protocol
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, is_running
 from tests.support.ownership import OTHER_USER, give_away, needs_root
 from tests.support.program import PROGRAM, PYTHON, REAL, Outcome, Xapi
 from tests.support.skips import IMPOSSIBLE
+from tests.support.threads import wait_until
 from tests.tools.documents import ROOT
 from xapi_cli.agent import adoption, protocol, worker
 from xapi_cli.sandbox import Sandbox

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.agent.conftest import handles_signal, wait_until
+from tests.agent.conftest import handles_signal
 from tests.support.program import REAL, Xapi
+from tests.support.threads import wait_until
 from xapi_cli.agent import protocol
 
 _LOST = "xapi: error: the agent ended before the command completed; the request may have been sent\n"

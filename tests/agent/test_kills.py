@@ -15,9 +15,10 @@ import pytest
 import trustme
 
 from tests.agent.between import STEPS, Between, Left
-from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, children, is_running
 from tests.http.clients import tls_of
 from tests.support.servers import Peer, Server, request, send, wait_for
+from tests.support.threads import wait_until
 
 if TYPE_CHECKING:
     import subprocess

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
-from tests.agent.conftest import all_stopped, wait_until
+from tests.agent.conftest import all_stopped
 from tests.agent.running import RunningAgent, running_agent
 from tests.support.program import REAL, Outcome, Xapi
+from tests.support.threads import wait_until
 from xapi_cli.agent.call import READY_TIMEOUT
 
 CONCURRENT = 4  # callers in a row

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, children, is_running
 from tests.support.program import PYTHON, REAL
 from tests.support.servers import OK, Server, request, send, wait_for
+from tests.support.threads import wait_until
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")

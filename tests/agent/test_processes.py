@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.agent.conftest import PATIENT, Agent, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, is_running
 from tests.support.ownership import OTHER_USER
 from tests.support.program import PROGRAM, PYTHON
 from tests.support.servers import OK, Server, request, send, wait_for
+from tests.support.threads import wait_until
 
 TOKEN = {"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"}
 SHOW = ("token", "show")

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.agent.conftest import is_running, wait_until
+from tests.agent.conftest import is_running
+from tests.support.threads import wait_until
 from tests.tools.documents import ROOT
 
 _RUN = """

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import wait_until
 from tests.agent.keeper_clients import connected
 from tests.agent.keeper_programs import ME, without_password
 from tests.machines.fleet import Env, ended, exit_codes, fleet, on
 from tests.support.keeper_process import KeeperProcess
 from tests.support.program import Xapi
-from tests.support.servers import Peer, Server
-from tests.support.threads import Gate
+from tests.support.servers import Peer, Server, reject_new_tokens
+from tests.support.threads import Gate, wait_until
 from xapi_cli.sandbox import Sandbox
 
 _CONNECTED = "03"  # in /proc/net/unix
@@ -105,17 +104,7 @@ def test_a_password_command_that_fails_is_run_once(
 
 
 def test_a_fresh_token_that_is_rejected_stops_the_logins_of_all(xapi: Xapi, account: Env) -> None:
-    grant = json.dumps({"access_token": "fresh-but-unknown"}).encode()
-
-    def respond(peer: Peer) -> None:
-        while True:
-            start = len(peer.received)
-            peer.read_request()
-            is_login = peer.received[start:].startswith(b"POST")
-            status, body = (b"200 OK", grant) if is_login else (b"401 Unauthorized", b"")
-            peer.sock.sendall(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
-
-    with Server([respond]) as server:
+    with Server([reject_new_tokens]) as server:
         env = {**account, "XAPI_BASE_URL": server.url}
         first = xapi(*ME, env={**env, **on(xapi, 0)})
         second = xapi(*ME, env={**env, **on(xapi, 1)})

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
-from tests.agent.conftest import wait_until
 from tests.agent.machine import ALICE, ROOT, Machine, User, check_possible
 from tests.agent.ssh import search_path, ssh_server
 from tests.support.keeper_process import KeeperProcess
 from tests.support.pages import TEXTS, blocks_of, with_sandbox
 from tests.support.program import Environ, OnTerminal, Outcome, Xapi
 from tests.support.servers import OK, Server, hang, request, send, wait_for
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import MASTER, Sandbox
 
 if TYPE_CHECKING:

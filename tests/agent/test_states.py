@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.conftest import Agent, children, is_running, wait_until
+from tests.agent.conftest import Agent, children, is_running
 from tests.agent.keeper_programs import without_password
 from tests.support.program import PYTHON, Environ, Outcome
+from tests.support.threads import wait_until
 from xapi_cli.agent import control, listener, protocol
 from xapi_cli.errors import XapiError
 from xapi_cli.sandbox import Sandbox

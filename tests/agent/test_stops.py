@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.agent.conftest import PATIENT, Agent, all_stopped, children, is_running, process_state, wait_until
+from tests.agent.conftest import PATIENT, Agent, all_stopped, children, is_running, process_state
 from tests.http.clients import tls_of
 from tests.support.program import PYTHON, REAL
 from tests.support.servers import OK, Server, request, send, wait_for
+from tests.support.threads import wait_until
 
 TOKEN = {"XAPI_TOKEN": "t0ken"}
 _ACCOUNT = {"XAPI_STORAGE": "agent", "XAPI_USERNAME": "me@example.com"}

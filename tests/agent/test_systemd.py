@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.agent.api_server import PASSWORD, USERNAME, ApiServer
-from tests.agent.conftest import PATIENT, wait_until
+from tests.agent.conftest import PATIENT
 from tests.support.program import PROGRAM, Xapi
+from tests.support.threads import wait_until
 from tests.tools.documents import ROOT
 
 UNITS = ROOT / "docs" / "systemd"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.conftest import wait_until
 from tests.agent.machine import ALICE, ROOT, Machine, check_possible
 from tests.support.pages import TEXTS, blocks_of
 from tests.support.program import PROGRAM, Outcome
 from tests.support.servers import OK, Server, request, send, wait_for
+from tests.support.threads import wait_until
 from tests.tools.documents import ROOT as CHECKOUT
 from xapi_cli.sandbox import Sandbox
 

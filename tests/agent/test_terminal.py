@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import PATIENT, Agent, children, is_running, wait_until
+from tests.agent.conftest import PATIENT, Agent, children, is_running
 from tests.support.credential_helpers import install
 from tests.support.servers import OK, Server, hang, request, send, wait_for
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import Sandbox
 
 _IGNORES_CTRL_C = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import PATIENT, Agent, all_stopped, is_running, process_state, wait_until
+from tests.agent.conftest import PATIENT, Agent, all_stopped, is_running, process_state
 from tests.support.program import PYTHON, REAL
 from tests.support.servers import OK, Server, request, send
+from tests.support.threads import wait_until
 from xapi_cli.agent.idle_workers import Permit
 from xapi_cli.system import agent_socket
 

@@ -7,11 +7,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, NamedTuple
 
 from tests.support.program import PROGRAM, Xapi
-from tests.support.servers import Peer
+from tests.support.servers import HandlerServer, Peer
 
 PASSWORD = "canary-password"
 
@@ -34,10 +34,9 @@ class Reply(NamedTuple):
     between: Callable[[], object] = lambda: None  # response headers and body
 
 
-class Api(ThreadingHTTPServer):
+class Api(HandlerServer):
     """Listen within a `with` block; *response* creates the replies, a token is valid for *lives* calls."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(
@@ -47,7 +46,7 @@ class Api(ThreadingHTTPServer):
         lives: int | None = None,
         open_to_all: bool = False,
     ) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.response, self.lives, self.open_to_all = response, lives, open_to_all
         self.lock = threading.Lock()
         self.logins = 0
@@ -58,10 +57,6 @@ class Api(ThreadingHTTPServer):
         self.under_way = 0
         self.most_under_way = 0
         self.login_status = 200
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
     def settings(self) -> dict[str, str | None]:
@@ -84,17 +79,6 @@ class Api(ThreadingHTTPServer):
             if left:
                 self.alive[token] = left - 1
             return left > 0
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=lambda: self.serve_forever(0.05), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections whose client was killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -8,13 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.commands.api import TOKEN, bearing
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import Server
+from tests.support.servers import HandlerServer, Server
 
 BODY = random.Random(1).randbytes(3_000_000)
 HALF = 1_500_000
@@ -24,13 +24,11 @@ REST = BODY[HALF:]
 SPAN = f"Content-Range: bytes {HALF}-{len(BODY) - 1}/{len(BODY)}"
 
 
-class Files(ThreadingHTTPServer):
+class Files(HandlerServer):
     """Serves `body` with ranges; *cuts* are the numbers of bytes after which the first connections are closed."""
 
-    daemon_threads = True
-
     def __init__(self, *cuts: int, validators: tuple[tuple[str, str], ...] = ETAG) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.body, self.validators, self.cuts = BODY, validators, list(cuts)
         self.ignores_ranges = False
         self.block = 256 * 1024  # bytes sent at once
@@ -40,10 +38,6 @@ class Files(ThreadingHTTPServer):
         self.redirect = ""
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    @property
     def settings(self) -> dict[str, str]:
         return {"XAPI_BASE_URL": self.url, "XAPI_TOKEN": TOKEN}
 
@@ -51,17 +45,6 @@ class Files(ThreadingHTTPServer):
     def ranges(self) -> list[str | None]:
         """The Range header of each request."""
         return [each.get("range") for each in self.requests]
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=lambda: self.serve_forever(0.05), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections whose client was killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):

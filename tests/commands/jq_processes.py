@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.threads import wait_until
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -44,10 +46,7 @@ def wait_for_busy_children(process: "subprocess.Popen[bytes]") -> list[int]:
 
 def wait_until_ended(pid: int, seconds: float = 10) -> None:
     """Wait until the process *pid* has ended; a zombie that nobody waits for has."""
-    end = time.monotonic() + seconds
-    while _state(pid) not in ("", "Z"):
-        assert time.monotonic() < end, f"process {pid} is still running"
-        time.sleep(0.02)
+    wait_until(lambda: _state(pid) in ("", "Z"), f"the end of process {pid}", seconds)
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -4,13 +4,13 @@ import fcntl
 import json
 import subprocess
 import termios
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.support.program import PROGRAM, Environ, Xapi
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import MASTER, Sandbox
 
 GET = ("credential-helper", "get")
@@ -22,10 +22,7 @@ def _request(url: str, **members: object) -> str:
 
 def _until_read(pipe: int) -> None:
     """Wait until nothing is left in *pipe*."""
-    end = time.monotonic() + 60
-    while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))):
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    wait_until(lambda: not any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))))
 
 
 @pytest.mark.parametrize("path", ["", "/", "/x-api/me", "/anything?a=b"])

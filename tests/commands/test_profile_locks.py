@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.profiles import config_of, write_config
-from tests.machines.fleet import wait_until
 from tests.support.program import PROGRAM, Outcome, Xapi
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import Sandbox
 
 

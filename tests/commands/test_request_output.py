@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tests.commands.api import bearing, response
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
 from tests.support.skips import IMPOSSIBLE
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
@@ -299,10 +299,7 @@ def _wait_for_part(pid: int, directory: Path) -> None:
     """Wait until the process has written to an unnamed file in *directory*."""
     if os.geteuid() != 0:
         pytest.skip(f"{IMPOSSIBLE}only root can see the open files of xapi")
-    end = time.monotonic() + 10
-    while not any(_is_part(held, directory) for held in Path(f"/proc/{pid}/fd").iterdir()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: any(_is_part(held, directory) for held in Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def _is_part(held: Path, directory: Path) -> bool:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tests.support.servers import (
     send,
     serve,
 )
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import Sandbox
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -65,20 +66,13 @@ def _blocked(xapi: Xapi, phase: str, *more: str) -> Iterator["subprocess.Popen[b
             env |= {"XAPI_BASE_URL": server.url}
             server._scripts = ([head(), hang()],)  # noqa: SLF001 - the other process never gets its token
             other = xapi.start("request", "/", env=env)
-            _wait_until(lambda: bool(server.received and b"\r\n\r\n" in server.received[0]))
+            wait_until(lambda: bool(server.received and b"\r\n\r\n" in server.received[0]))
             assert other.poll() is None
         process = xapi.start("request", "/", *args.get(phase, []), *more, stdin=subprocess.PIPE, env=env)
         try:
             yield process
         finally:
             process.kill()
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def _handles_signals(pid: int) -> bool:
@@ -96,7 +90,7 @@ def _temporary_files(xapi: Xapi) -> list[str]:
 @pytest.mark.parametrize("number, code", SIGNALS)
 def test_a_signal_terminates_a_request_silently_and_immediately(xapi: Xapi, phase: str, number: int, code: int) -> None:
     with _blocked(xapi, phase) as process:
-        _wait_until(lambda: _handles_signals(process.pid))
+        wait_until(lambda: _handles_signals(process.pid))
         time.sleep(0.5)  # usually enough to reach the phase; an earlier signal must have the same effect
         assert process.poll() is None
         with Stopwatch() as watch:
@@ -314,7 +308,7 @@ def test_a_body_from_a_closed_stdin_exits_with_2(xapi: Xapi, sandbox: Sandbox) -
 def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandbox) -> None:
     with Server([head(), hang()]) as server:
         process = xapi.start("request", "/", env=bearing(server), argv=REAL)
-        _wait_until(lambda: bool(server.received))
+        wait_until(lambda: bool(server.received))
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"/xapi\0request\0" in arguments
 

@@ -1,15 +1,13 @@
 """Processes of several machines that share a Redis server; in these tests, a machine is a state directory."""
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.support.program import Outcome, Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer
-from tests.support.threads import Gate
+from tests.support.threads import Gate, wait_until
 from xapi_cli.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -83,14 +81,6 @@ def wait_for_polls(server: RedisServer, count: int = 20) -> None:
 
     start = scripts()
     wait_until(lambda: scripts() >= start + count)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until *holds* returns true, at most a minute."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.01)
 
 
 def keys_like(server: RedisServer, pattern: str) -> list[bytes]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, keys_like, on, wait_until
+from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, keys_like, on
 from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer, free_port, required
+from tests.support.threads import wait_until
 from xapi_cli.sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, fleet, on, wait_for_polls
 from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer
-from tests.support.servers import Peer, Server
+from tests.support.servers import Peer, Server, reject_new_tokens
 from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
 
@@ -68,17 +68,7 @@ def test_a_failed_login_is_shared_with_the_machines_that_wait_for_it(xapi: Xapi,
 
 
 def test_a_fresh_token_that_is_rejected_stops_the_logins_of_all_machines(xapi: Xapi, shared_redis: RedisServer) -> None:
-    grant = json.dumps({"access_token": "fresh-but-unknown"}).encode()
-
-    def respond(peer: Peer) -> None:
-        while True:
-            start = len(peer.received)
-            peer.read_request()
-            is_login = peer.received[start:].startswith(b"POST")
-            status, body = (b"200 OK", grant) if is_login else (b"401 Unauthorized", b"")
-            peer.sock.sendall(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
-
-    with Server([respond]) as server:
+    with Server([reject_new_tokens]) as server:
         env: Env = {**shared_redis.environ, "XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "x"}
         first = xapi(*ME, env={**env, **on(xapi, 0)})
         second = xapi(*ME, env={**env, **on(xapi, 1)})

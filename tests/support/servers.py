@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 Step = Callable[["Peer"], None]
 
@@ -317,3 +318,38 @@ class Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._start
+
+
+class HandlerServer(ThreadingHTTPServer):
+    """Serves within a `with` block: requests are processed by *handler*, each connection in a thread."""
+
+    daemon_threads = True
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=lambda: self.serve_forever(0.05), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore errors of connections whose client was killed."""
+
+
+def reject_new_tokens(peer: Peer) -> None:
+    """A script: issue tokens that the API rejects."""
+    grant = b'{"access_token": "fresh-but-unknown"}'
+    while True:
+        start = len(peer.received)
+        peer.read_request()
+        is_login = peer.received[start:].startswith(b"POST")
+        status, body = (b"200 OK", grant) if is_login else (b"401 Unauthorized", b"")
+        peer.sock.sendall(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))

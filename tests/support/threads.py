@@ -1,8 +1,18 @@
-"""Synchronization between a test and the threads of its server."""
+"""Synchronization of a test with the threads of its server and with other processes."""
 
 import threading
+import time
+from collections.abc import Callable
 
 from tests.support.servers import Peer
+
+
+def wait_until(condition: Callable[[], object], what: str = "the condition", timeout: float = 60) -> None:
+    """Wait until *condition* is true; *what* names it."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, f"{what}: still not true after {timeout} s"
+        time.sleep(0.005)
 
 
 class Gate:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.agent.conftest import is_running, wait_until
+from tests.agent.conftest import is_running
+from tests.support.threads import wait_until
 from xapi_cli.system import boot_time, lifeline
 
 _PACKAGE = Path(xapi_cli.__file__).parents[1]

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conftest import Agent, is_running, wait_until
+from tests.agent.conftest import Agent, is_running
 from tests.agent.keeper_programs import ME, without_password
 from tests.support.keeper_process import KeeperProcess
 from tests.support.program import PROGRAM, Environ, Xapi
 from tests.support.skips import IMPOSSIBLE
+from tests.support.threads import wait_until
 from xapi_cli.agent import daemon
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store.agent.client import KeeperClient

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from typing import Any, cast
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.store.conftest import Open
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Stopwatch
+from tests.support.threads import wait_until
 from xapi_cli.errors import StoreError
 from xapi_cli.store.protocol import LockLost, SharedStore
 from xapi_cli.tokens import Identity, Record, Token
@@ -53,10 +53,7 @@ def test_one_store_at_a_time_holds_the_lock(first: SharedStore, second: SharedSt
 
 def test_a_lock_expires(first: SharedStore, second: SharedStore, shared_redis: RedisServer) -> None:
     assert _lock(first, lifetime=0.05)
-    end = time.monotonic() + 10
-    while not _lock(second):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: _lock(second))
     with pytest.raises(LockLost):
         first.write_locked(ME, RECORD, "")
     _unlock(first)
