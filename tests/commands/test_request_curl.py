@@ -214,6 +214,27 @@ def test_head(xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], out
     assert list(tmp_path.glob("out")) == []
 
 
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["-d", "@missing"], "missing: No such file or directory"),
+        (["f@missing"], "missing: No such file or directory"),
+        (["f@file", "a=@missing"], "missing: No such file or directory"),
+        (["-d", "@."], ".: Is a directory"),
+        (["f@."], ".: Is a directory"),
+    ],
+)
+def test_without_the_file_there_is_no_command(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], reason: str
+) -> None:
+    (tmp_path / "file").write_bytes(FILE)
+    env = bearing(sandbox)
+    outcome = xapi("request", ECHO, *args, "--curl", env=env, cwd=tmp_path)
+
+    assert outcome == Outcome(2, "", f"xapi: error: cannot read {reason}; check the file name after the @\n")
+    assert outcome == xapi("request", ECHO, *args, env=env, cwd=tmp_path)
+
+
 @pytest.mark.parametrize(("args", "code", "content"), [([], 22, "old"), (["--no-check-status"], 0, "no")])
 def test_an_error_response_leaves_the_file_unchanged(
     xapi: Xapi, tmp_path: Path, args: list[str], code: int, content: str

@@ -11,6 +11,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, retry
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.multipart import content_type, disposition, filename
+from xapi_cli.request.body.sources import check_exists
 from xapi_cli.request.items import STDIN, Field, Items, Upload, sent_method
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.request.redirects import MAX_REDIRECTS
@@ -227,6 +228,7 @@ class CurlCommand:
     def _curl_path(self, path: str) -> str:
         if path == STDIN:
             return _STDIN if self._sends_token else STDIN
+        check_exists(path)  # without the file, curl would send an empty body
         return os.path.expanduser(path)
 
 

@@ -1,9 +1,11 @@
 """Read the request content that comes from files and stdin, before the request is sent."""
 
+import errno
 import os
 import stat
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from xapi_cli.errors import UsageError
@@ -63,10 +65,24 @@ def _open_stdin(stdin: Stdin) -> BinaryIO:
     return stream
 
 
+def check_exists(path: str) -> None:
+    """Raise UsageError if there is no file *path*; do not open it, because it may be a pipe."""
+    with _usage_errors(path):
+        if stat.S_ISDIR(os.stat(os.path.expanduser(path)).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
 def _open(path: str) -> BinaryIO:
     """Open *path* unbuffered; expand `~`, because shells do not expand it after an @."""
-    try:
+    with _usage_errors(path):
         return open(os.path.expanduser(path), "rb", buffering=0, opener=open_file)
+
+
+@contextmanager
+def _usage_errors(path: str) -> Iterator[None]:
+    """Convert the errors of opening *path* to UsageError."""
+    try:
+        yield
     except OSError as error:
         raise UsageError(
             f"cannot read {printable(path)}: {_reason(error)}", hint="check the file name after the @"
