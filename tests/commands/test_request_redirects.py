@@ -149,6 +149,7 @@ def test_an_invalid_redirect_target_exits_with_3(xapi: Xapi, target: str) -> Non
 
     assert (outcome.code, outcome.out) == (3, "see there")
     assert outcome.err.count("\n") == 1
+    assert not target or outcome.err.endswith("; report this to the operators of the server\n")
 
 
 def test_control_characters_in_a_redirect_target_are_escaped(xapi: Xapi) -> None:

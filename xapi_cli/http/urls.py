@@ -17,6 +17,7 @@ Origin = tuple[str, str, int]
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
+REPORT_TO_OPERATORS = "report this to the operators of the server"
 CHECK_SCHEME = f"check the scheme and the port of {BASE_URL}"
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
@@ -90,7 +91,7 @@ def join(url: str, location: str) -> str:
     try:
         return _target(url, location)
     except InvalidURL as error:
-        raise RedirectError(f"the server redirects to a target that {error}", hint=error.hint) from None
+        raise RedirectError(f"the server redirects to a target that {error}", hint=REPORT_TO_OPERATORS) from None
 
 
 def next_page(url: str, reference: str) -> str:

@@ -51,8 +51,7 @@ def _target(response: "Response") -> str | None:
         return None
     targets = {value for name, value in response.raw_headers if name.lower() == b"location"}
     if len(targets) > 1:
-        hint = "report this to the operators of the server"
-        raise RedirectError("the response has two different Location headers", hint=hint)
+        raise RedirectError("the response has two different Location headers", hint=urls.REPORT_TO_OPERATORS)
     return targets.pop().decode("utf-8", "surrogateescape") if targets else None
 
 
