@@ -373,7 +373,7 @@ class Runtime:
             timeout=self.settings.timeout,
             ca_bundle=self.settings.ca_bundle,
             environ=self.environ,
-            trace=self.verbose_log.trace if self.verbose_log else None,
+            trace=self.verbose_log.trace if self.verbose_log else lambda line: None,
             waiting=self.terminal.waiting,
             hooks=self._hooks(),
             open_lender=self._open_lender,

@@ -90,7 +90,7 @@ def borrower(
     relay: Relay,
     bundle: Path | None,
     *,
-    trace: Callable[[str], None] | None = None,
+    trace: Callable[[str], None] = lambda line: None,
     timeout: float = 20,
     proxy: Proxy | None = None,
     reply_timeout: float = LONG_REPLY_TIMEOUT,

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from xapi_cli.errors import UsageError
 from xapi_cli.settings.table import SETTINGS
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import listed, printable
 from xapi_cli.system.suggestions import closest
 
 # Commands of other tools and their equivalents in xapi, by the path of the command group.
@@ -257,7 +257,7 @@ def _accepted(error: Any) -> str | None:
     """Return a hint on the values that the parameter accepts, or None."""
     kind = getattr(error.param, "type", None)
     if choices := _choices(error.param):
-        return f"use {', '.join(choices[:-1])} or {choices[-1]}"
+        return f"use {listed(choices)}"
     least, most = getattr(kind, "min", None), getattr(kind, "max", None)
     if least is None:
         return None
@@ -267,7 +267,7 @@ def _accepted(error: Any) -> str | None:
 def _accepted_by(option: str, ctx: Any) -> str | None:
     """Return a hint on the values that *option* of the command of *ctx* accepts if they are few, or None."""
     choices = next((_choices(each) for each in ctx.command.get_params(ctx) if option in each.opts), [])
-    return f"use {', '.join(choices[:-1])} or {choices[-1]}" if choices else None
+    return f"use {listed(choices)}" if choices else None
 
 
 def _choices(parameter: Any) -> list[str]:

@@ -1,6 +1,7 @@
 """The httpx.Client for all requests: xapi's transport, no cookies, no ~/.netrc, no automatic redirects."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli import __version__
@@ -24,8 +25,8 @@ def open_http(
     timeout: float,
     ca_bundle: str | None,
     environ: Mapping[str, str],
-    trace: Callable[[str], None] | None = None,
-    waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
+    trace: Callable[[str], None] = lambda line: None,
+    waiting: Callable[[str], "AbstractContextManager[object]"] = nullcontext,
     hooks: Mapping[str, list[Callable[..., Any]]] | None = None,
     open_lender: "OpenLender | None" = None,
     log: "RequestLog | None" = None,
@@ -63,8 +64,8 @@ def open_transport(
     *,
     ca_bundle: str | None,
     environ: Mapping[str, str],
-    trace: Callable[[str], None] | None = None,
-    waiting: Callable[[str], "AbstractContextManager[object]"] | None = None,
+    trace: Callable[[str], None] = lambda line: None,
+    waiting: Callable[[str], "AbstractContextManager[object]"] = nullcontext,
     open_lender: "OpenLender | None" = None,
     log: "RequestLog | None" = None,
 ) -> "Transport":

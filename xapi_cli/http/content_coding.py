@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import NetworkError
+from xapi_cli.system.render import listed
 
 if TYPE_CHECKING:
     from zlib import _Decompress
@@ -99,8 +100,8 @@ def _decode(name: str, blocks: Blocks) -> Blocks:
         return blocks
     coding = next((each for each in _CODINGS if name in each.names), None)
     if coding is None:
-        *others, last = (each.names[0] for each in _CODINGS)
-        raise _error("the body has an unsupported content coding", f"xapi supports {', '.join(others)} and {last}")
+        supported = listed([each.names[0] for each in _CODINGS], "and")
+        raise _error("the body has an unsupported content coding", f"xapi supports {supported}")
     return _decode_with_library(coding, blocks) if coding.library else coding.decode(blocks)
 
 

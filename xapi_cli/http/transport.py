@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.request_log import RequestLog
 
 
-def _no_proxy(scheme: str, host: str, port: int) -> None:  # the signature of the *proxy* parameter
-    return None
-
-
-def _ignore_trace(line: str) -> None:
-    pass
-
-
-def _do_nothing() -> None:
-    pass
-
-
-def _show_nothing(host: str) -> AbstractContextManager[object]:
-    return nullcontext()
-
-
 class Transport(httpx.BaseTransport):
     """A thread-safe transport that keeps connections open between requests.
 
@@ -68,16 +52,15 @@ class Transport(httpx.BaseTransport):
     def __init__(
         self,
         tls: "Callable[[], ssl.SSLContext]",
-        proxy: "Callable[[str, str, int], Proxy | None]" = _no_proxy,
-        trace: Callable[[str], None] | None = None,
-        waiting: Callable[[str], AbstractContextManager[object]] | None = None,
+        proxy: "Callable[[str, str, int], Proxy | None]" = lambda scheme, host, port: None,
+        trace: Callable[[str], None] = lambda line: None,
+        waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
         lender: Lender | None = None,
         log: "RequestLog | None" = None,
     ) -> None:
         self._proxy = proxy
-        self._waiting = waiting or _show_nothing
-        self._trace = trace or _ignore_trace
-        self._dialer = Dialer(tls, self._trace)
+        self._waiting, self._trace = waiting, trace
+        self._dialer = Dialer(tls, trace)
         self._pool: ConnectionPool[Route] = ConnectionPool()
         self._lender, self._log = lender, log
 
@@ -152,7 +135,7 @@ class Transport(httpx.BaseTransport):
         try:
             is_exposed = connection.is_exposed
             if is_exposed:
-                exchange.request.extensions.get("exposed", _do_nothing)()
+                exchange.request.extensions.get("exposed", lambda: None)()
             if self._log is not None:
                 self._log.begin(exchange.record)
             head = exchange.send()

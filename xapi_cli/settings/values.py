@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import listed, printable
 
 _REDIS_PREFIX = r"[A-Za-z0-9._+@:/-]{1,100}"
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
@@ -61,7 +61,7 @@ class Choice(Text):
         if text not in self.names:
             raise UsageError(
                 f"{printable(text)!r} is not a valid {self._description}",
-                hint=f"use {', '.join(self.names[:-1])} or {self.names[-1]}",
+                hint=f"use {listed(self.names)}",
             )
         return text
 

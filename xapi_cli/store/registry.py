@@ -7,8 +7,10 @@ module imports no storage: each row imports its own when it is opened.
 import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from xapi_cli.system.render import listed
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from xapi_cli.store.account_index import Location
     from xapi_cli.store.protocol import Store, StoreOptions
@@ -164,12 +166,6 @@ def names() -> list[str]:
 def alternatives() -> str:
     """Return the valid values as text for messages: `auto, keyring, file or none`."""
     return listed(names())
-
-
-def listed(names: "Sequence[str]") -> str:
-    """Return the *names* as text for messages, the last two joined by `or`."""
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def remembering() -> str:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
@@ -99,6 +99,12 @@ def relative(span: timedelta) -> str:
     count = (2 * seconds + length) // (2 * length)
     amount = f"{count} {unit}" + ("" if count == 1 else "s")
     return f"in {amount}" if span > timedelta(0) else f"{amount} ago"
+
+
+def listed(names: "Sequence[str]", word: str = "or") -> str:
+    """Return *names* as text, the last two joined by *word*: `auto, keyring or file`."""
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def size(count: int) -> str:
