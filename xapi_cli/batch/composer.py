@@ -18,7 +18,7 @@ class Composer:
         If *to_api* is False, the request goes to another origin and omits the user's headers and body.
         """
         server, path = urls.split_server(call.url)
-        target = call.url if route.is_forwarded else path
+        target = path if route.proxy is None or not route.is_forwarded else call.url  # usually, there is no proxy
         start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
         if not call.headers and call.body is None:
             return start + self._usual(call, server, route, token)
