@@ -29,6 +29,15 @@ for path in sys.argv[1:]:
     print(text.value)
 """
 
+_CHANGES_THE_REGISTRY = """
+import sys, winreg
+name = r"Software\\xapi tests"
+winreg.CreateKey(winreg.HKEY_CURRENT_USER, name).Close()
+print("changed", flush=True)
+sys.stdin.read()
+winreg.DeleteKey(winreg.HKEY_CURRENT_USER, name)
+"""
+
 
 def python(*args: str) -> str:
     """Return what the interpreter for Windows prints."""
@@ -136,6 +145,29 @@ def test_the_credential_store_keeps_a_token_longer_than_one_of_its_items(xapi: X
     assert xapi("logout", env={"XAPI_STORAGE": "keyring"}).code == 0
 
     assert (stored.code, len(stored.out.strip())) == (0, 900)
+
+
+def test_a_process_with_other_temporary_files_does_not_restore_an_older_credential_store(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    env: dict[str, str | None] = {**sandbox.settings, "XAPI_STORAGE": "keyring"}
+    other = subprocess.Popen(
+        [PYTHON, "-c", _CHANGES_THE_REGISTRY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=xapi.environment({"TMPDIR": str(tmp_path)}),
+        text=True,
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "changed\n"
+        assert xapi("login", env=env).code == 0
+        other.communicate(timeout=60)
+
+    assert other.returncode == 0
+    assert xapi("token", "show", "--no-login", env=env).code == 0
+    assert xapi("logout", env=env).code == 0
 
 
 def test_processes_at_once_log_in_once(xapi: Xapi, sandbox: Sandbox) -> None:

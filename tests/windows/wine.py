@@ -41,8 +41,12 @@ _WINE = {
     "DISPLAY": "",
     "WINEDLLOVERRIDES": "mscoree,mshtml,winemenubuilder.exe=d",
 }
+# The Wine of Debian keeps the socket of its server in TMPDIR, which is a different directory in each test. Each test
+# would have its own server with its own copy of the registry, and the server that stops last would overwrite what the
+# others have stored, such as credentials. Names of variables have no case on Windows, so the program finds TMPDIR.
 _SCRIPT = """#!/bin/sh
 {variables}
+if [ "${{TMPDIR+set}}" ]; then export tmpdir="$TMPDIR"; unset TMPDIR; fi
 exec {wine} '{interpreter}' {arguments}"$@"
 """
 
@@ -70,7 +74,8 @@ def main(wheel: Path) -> None:
     _write_script(scripts / "xapi", "-m xapi_cli ")
     if not PREFIX.exists():
         PREFIX.mkdir()
-        subprocess.run([WINE or "", "wineboot", "--init"], env=os.environ | _WINE, check=True, timeout=300)
+        environ = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+        subprocess.run([WINE or "", "wineboot", "--init"], env=environ | _WINE, check=True, timeout=300)
 
 
 def _unpack_interpreter() -> None:
