@@ -347,9 +347,9 @@ class Runtime:
 
     @cached_property
     def request_log(self) -> "RequestLog | None":
-        """The log of all requests, None without --log; raises OutputError if it cannot be opened."""
+        """The log of requests, None without --log or for the null device; raises OutputError if it cannot be opened."""
         path, base_url = self.settings.log, self.settings.base_url
-        if path is None:
+        if path is None or str(path) == os.devnull:
             return None
         from xapi_cli.http import urls
         from xapi_cli.http.request_log import RequestLog

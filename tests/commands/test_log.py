@@ -147,6 +147,20 @@ def test_nothing_is_sent_if_the_file_cannot_be_opened(xapi: Xapi, sandbox: Sandb
     assert sandbox.requests == requests
 
 
+@pytest.mark.parametrize("command", ["request", "batch"])
+@pytest.mark.states("--log /dev/null turns off the log of the profile for one command.")
+def test_the_null_device_turns_off_the_log_of_the_profile(
+    xapi: Xapi, sandbox: Sandbox, log: Path, command: str
+) -> None:
+    assert xapi("profile", "set", "log", str(log)).code == 0
+    rest = {"request": ["/x-api/me"], "batch": []}[command]
+
+    for args in ([], ["--log", os.devnull], []):
+        outcome = xapi(command, *args, *rest, env=bearing(sandbox), input=b'{"path": "/x-api/me"}\n')
+        assert outcome.code == 0, outcome.err
+    assert len(lines(log)) == 2
+
+
 def test_batch_logs_each_of_its_requests(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:
     env = logging(log, sandbox.settings)
     text = "".join(f'{{"path": "/x-api/echo?n={number}", "json": [1]}}\n' for number in range(50))
