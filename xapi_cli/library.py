@@ -10,13 +10,14 @@ import httpx
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError
 from xapi_cli.http import authorization, urls
-from xapi_cli.http.client import USER_AGENT, open_transport
 from xapi_cli.http.content_coding import accepted, decode
-from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
+from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send
+from xapi_cli.http.httpx_transport import HttpxTransport
+from xapi_cli.http.messages import USER_AGENT
+from xapi_cli.http.transport import open_transport
 from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call, displayed
 from xapi_cli.request.redirects import MAX_REDIRECTS
-from xapi_cli.request.send import HttpxResponse
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import LIBRARY_PARAMETERS
 from xapi_cli.system.render import printable
@@ -124,8 +125,8 @@ class _SingleOriginTransport(httpx.BaseTransport):
 
     def __init__(self, runtime: _LibraryRuntime) -> None:
         self._runtime = runtime
-        self._transport = open_transport(
-            ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ, log=runtime.request_log
+        self._transport = HttpxTransport(
+            open_transport(ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ, log=runtime.request_log)
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -165,6 +166,29 @@ class _DecodedStream(httpx.SyncByteStream):
         self._stream.close()
 
 
+class _Response:
+    """A response of httpx, as the flow reads it."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._httpx = response
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        return self._httpx.status_code
+
+    @property
+    def raw_headers(self) -> Sequence[RawHeader]:
+        """The names and values of the header fields."""
+        return self._httpx.headers.raw
+
+    def discard(self) -> None:
+        """Discard the body, which may be endless, and reuse the connection if that is quick."""
+        discard: Any = self._httpx.extensions.get("discard")
+        if discard is not None:
+            discard()
+
+
 class _Auth(httpx.Auth):
     """Send the shared token; after a 401, send a newer one if the previous one was accepted for some request."""
 
@@ -189,10 +213,10 @@ class _Auth(httpx.Auth):
 
     def _final_response(
         self, request: httpx.Request
-    ) -> Generator[httpx.Request, httpx.Response, FinalResponse[HttpxResponse]]:
+    ) -> Generator[httpx.Request, httpx.Response, FinalResponse[_Response]]:
         """Perform the steps of the flow of *request*; httpx follows redirects, each with a new flow."""
         flow = self._policy.flow(Call(request.method, str(request.url)))
-        result: HttpxResponse | Token | None = None
+        result: _Response | Token | None = None
         attempts = 0
         while True:
             step = flow.send(result)
@@ -206,7 +230,7 @@ class _Auth(httpx.Auth):
             request.headers.update(authorization.headers(step.token))
             attempts += 1
             request.extensions |= {"attempt": attempts}
-            result = HttpxResponse((yield request))
+            result = _Response((yield request))
             if result.status == httpx.codes.UNAUTHORIZED:
                 result.discard()  # httpx reads what is left of it before the next request
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +13,16 @@ from xapi_cli.system.render import pasteable, printable
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
-    import httpx
-
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.credentials import Credentials
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.errors import XapiError
+    from xapi_cli.http.messages import Request
     from xapi_cli.http.pool import OpenLender
     from xapi_cli.http.request_log import RequestLog
+    from xapi_cli.http.transport import Transport
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
@@ -157,7 +157,7 @@ class Runtime:
     def close(self) -> None:
         """Close the connections of logins, the state directory and the log, for a process that goes on."""
         opened = vars(self)
-        for resource in (opened.get("http_client"), opened.get("state_directory"), opened.get("request_log")):
+        for resource in (opened.get("transport"), opened.get("state_directory"), opened.get("request_log")):
             if resource is not None:
                 resource.close()
 
@@ -203,7 +203,7 @@ class Runtime:
         def grant(password: str) -> "Token":
             self.terminal.redactor.add(password)  # before anything can print it
             return request_token(
-                self.http_client,
+                self.transport,
                 identity,
                 password,
                 timeout=self.settings.timeout,
@@ -231,7 +231,7 @@ class Runtime:
         from xapi_cli.auth import endpoint_probe
 
         _, problem = endpoint_probe.probe(
-            self.http_client, base_url, timeout=self.settings.timeout, deadline=self.deadline
+            self.transport, base_url, timeout=self.settings.timeout, deadline=self.deadline
         )
         if problem is not None:
             self.terminal.warn(str(problem))
@@ -365,30 +365,29 @@ class Runtime:
         return RequestLog(path, common, origin, self.terminal.redactor.redact, self.terminal.warn)
 
     @cached_property
-    def http_client(self) -> "httpx.Client":
-        """The HTTP client that sends all requests of the command."""
-        from xapi_cli.http.client import open_http
+    def transport(self) -> "Transport":
+        """The transport that sends all requests of the command."""
+        from xapi_cli.http import authorization
+        from xapi_cli.http.transport import open_transport
 
-        return open_http(
+        verbose = self.verbose_log
+
+        def on_request(request: "Request") -> None:
+            self.terminal.redactor.add(request.headers.get(authorization.NAME).partition(" ")[2])
+            if verbose is not None:
+                verbose.log_request(request)
+
+        return open_transport(
             timeout=self.settings.timeout,
             ca_bundle=self.settings.ca_bundle,
             environ=self.environ,
-            trace=self.verbose_log.trace if self.verbose_log else lambda line: None,
+            trace=verbose.trace if verbose else lambda line: None,
             waiting=self.terminal.waiting,
-            hooks=self._hooks(),
+            on_request=on_request,
+            on_response=verbose.log_response if verbose else None,
             open_lender=self._open_lender,
             log=self.request_log,
         )
-
-    def _hooks(self) -> "dict[str, list[Callable[..., Any]]]":
-        """Return the event hooks for httpx: they log headers for --verbose and redact the token in messages."""
-        from xapi_cli.http import authorization
-
-        def redact_token(request: "httpx.Request") -> None:
-            self.terminal.redactor.add(request.headers.get(authorization.NAME, "").partition(" ")[2])
-
-        hooks = self.verbose_log.hooks if self.verbose_log else {"request": [], "response": []}
-        return {**hooks, "request": [redact_token, *hooks["request"]]}
 
     def _passwords(self, identity: "Identity") -> "PasswordSources":
         from functools import partial

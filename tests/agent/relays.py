@@ -17,6 +17,7 @@ import pytest
 from tests.support.threads import wait_until
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.relay import loans
 from xapi_cli.http.relay.loans import RelayLender
@@ -102,7 +103,7 @@ def borrower(
     transport = Transport(
         lambda: tls.create_context(context, {}), lambda scheme, host, port: proxy, trace=trace, lender=lender
     )
-    return httpx.Client(transport=transport, timeout=timeout, trust_env=False)
+    return httpx.Client(transport=HttpxTransport(transport), timeout=timeout, trust_env=False)
 
 
 def get(relay: Relay, bundle: Path | None, url: str, authorization: str = "Bearer one") -> bytes:

@@ -3,9 +3,9 @@
 import json
 import re
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
-from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +13,7 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.routed_transport import RoutedTransport
 from tests.support.servers import Server, request, send
 from xapi_cli.auth.password_grant import form, parse, request_token, token_url
 from xapi_cli.errors import (
@@ -23,7 +24,7 @@ from xapi_cli.errors import (
     ServerStatusError,
     XapiError,
 )
-from xapi_cli.http.client import open_http
+from xapi_cli.http.transport import open_transport
 from xapi_cli.tokens import Identity, Token
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -36,16 +37,7 @@ def granted(*responses: httpx.Response, identity: Identity = ME) -> Token:
     """Request a token; the token endpoint sends *responses*, and any other request fails."""
     router = respx.Router()
     router.post(token_url(identity.base_url)).mock(side_effect=list(responses))
-    with _client(router, follow_redirects=True) as client:
-        return request_token(client, identity, PASSWORD, timeout=5, now=lambda: NOW)
-
-
-def _client(router: respx.Router, **options: Any) -> httpx.Client:
-    def handle(request: httpx.Request) -> httpx.Response:
-        response = router.handler(request)  # which has read it; from a network it comes with its body still to be read
-        return httpx.Response(response.status_code, headers=response.headers, stream=httpx.ByteStream(response.content))
-
-    return httpx.Client(transport=httpx.MockTransport(handle), **options)
+    return request_token(RoutedTransport(router.handler), identity, PASSWORD, timeout=5, now=lambda: NOW)
 
 
 def refusal(response: httpx.Response) -> XapiError:
@@ -76,8 +68,7 @@ def test_the_form_is_percent_encoded_to_the_byte(username: str, password: str, b
 def test_the_request_is_a_bare_form_without_any_credentials() -> None:
     router = respx.Router()
     route = router.post(URL).respond(200, json={"access_token": "t"})
-    with _client(router, auth=("user", "CANARY")) as client:
-        request_token(client, ME, PASSWORD, timeout=5, now=lambda: NOW)
+    request_token(RoutedTransport(router.handler), ME, PASSWORD, timeout=5, now=lambda: NOW)
 
     (call,) = route.calls
     assert call.request.content == b"grant_type=password&username=me%40example.com&password=CANARY%20pass"
@@ -96,11 +87,12 @@ _WANTED = {
 def test_the_timeouts_of_a_login_are_in_its_request() -> None:
     def deadline(limit: float, whole: float | None) -> tuple[float, str]:
         router = respx.Router()
-        route = router.post(URL).respond(200, json={"access_token": "t"})
-        with _client(router) as client:
-            request_token(client, ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
-        extensions = route.calls.last.request.extensions
-        return round(extensions["deadline"] - time.monotonic()), extensions.get("deadline_name", "--max-time")
+        router.post(URL).respond(200, json={"access_token": "t"})
+        transport = RoutedTransport(router.handler)
+        request_token(transport, ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
+        (sent,) = transport.requests
+        assert sent.deadline is not None
+        return round(sent.deadline - time.monotonic()), sent.deadline_name
 
     assert deadline(30, None) == (30, "--timeout")
     assert deadline(30, time.monotonic() + 10) == (10, "--max-time")
@@ -263,8 +255,8 @@ def test_a_rejection_with_an_unreadable_body_names_only_its_status() -> None:
 def test_an_error_code_that_is_the_password_is_not_repeated() -> None:
     router = respx.Router()
     router.post(URL).respond(400, json={"error": "invalid_secret"})
-    with _client(router) as client, pytest.raises(LoginRefused) as caught:
-        request_token(client, ME, "secret", timeout=5, now=lambda: NOW)
+    with pytest.raises(LoginRefused) as caught:
+        request_token(RoutedTransport(router.handler), ME, "secret", timeout=5, now=lambda: NOW)
 
     assert str(caught.value) == (
         "login as me@example.com at https://api.test/v1 was rejected (400); check username and password"
@@ -317,10 +309,9 @@ def test_a_redirect_without_a_target_is_reported_as_such(headers: dict[str, str]
 @pytest.mark.parametrize("location", [b"https://x.test/\x1b[2J", b"javascript:alert(1)", b"http://[", b"//:99999/"])
 def test_an_invalid_redirect_target_is_reported_safely(location: bytes) -> None:
     response = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
-    with Server([request(), send(response)]) as server, open_http(timeout=5, ca_bundle=None, environ={}) as client:
-        me = Identity(server.url, "me@example.com")
-        with pytest.raises(RedirectError) as caught:
-            request_token(client, me, PASSWORD, timeout=5, now=lambda: NOW)
+    transport = open_transport(ca_bundle=None, environ={})
+    with Server([request(), send(response)]) as server, closing(transport), pytest.raises(RedirectError) as caught:
+        request_token(transport, Identity(server.url, "me@example.com"), PASSWORD, timeout=5, now=lambda: NOW)
 
     assert caught.value.exit_code == 3
     assert "\x1b" not in str(caught.value)

@@ -17,8 +17,8 @@ from tests.batch.server import out_lines
 from tests.support.program import Xapi
 from tests.support.servers import Peer, Server
 from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired
-from xapi_cli.http.client import open_http
 from xapi_cli.http.content_coding import decode
+from xapi_cli.http.transport import open_transport
 from xapi_cli.request.calls import Call
 from xapi_cli.request.send import Sender
 
@@ -204,15 +204,15 @@ def method(name: str) -> str:
 
 def by_request(url: str, timeout: float, job: tuple[int, str]) -> Outcome:
     number, name = job
-    with open_http(timeout=timeout, ca_bundle=None, environ={}) as client:
+    with closing(open_transport(timeout=timeout, ca_bundle=None, environ={})) as client:
         try:
             with closing(Sender(client, url, None).send(Call(method(name), f"{url}/{number}")).response) as response:
-                body = b"".join(decode(response.iter_raw(), response.headers.get("Content-Encoding")))
+                body = b"".join(decode(response.chunks(), response.headers.get("Content-Encoding")))
         except NetworkError:
             return BAD
         except TimeoutExpired:
             return LATE
-        return response.status_code, body
+        return response.status, body
 
 
 def by_batch(xapi: Xapi, url: str, timeout: float, names: list[str]) -> list[Outcome]:
@@ -247,7 +247,7 @@ def test_request_names_the_reason_for_a_refused_redirect() -> None:
     two = redirect(b"/a", b"Location: /b", b"Content-Length: 0")
     with (
         Server([partial(serve, [two], whole, False)]) as server,
-        open_http(timeout=TIMEOUT, ca_bundle=None, environ={}) as client,
+        closing(open_transport(timeout=TIMEOUT, ca_bundle=None, environ={})) as client,
     ):
         reply = Sender(client, server.url, None).send(Call("GET", f"{server.url}/0"))
         reply.response.close()

@@ -14,8 +14,8 @@ from xapi_cli.auth.credentials import SuppliedToken
 from xapi_cli.auth.password_grant import request_token
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import XapiError
-from xapi_cli.http.client import open_http
 from xapi_cli.http.content_coding import decode
+from xapi_cli.http.transport import open_transport
 from xapi_cli.request.calls import Call
 from xapi_cli.request.send import Sender
 from xapi_cli.system.render import printable
@@ -59,11 +59,11 @@ def server() -> Iterator[Server]:
 @given(mutated(RESPONSES))
 def test_any_api_response_is_a_body_or_one_error(server: Server, data: bytes) -> None:
     responses[:] = [data]
-    with open_http(timeout=60, ca_bundle=None, environ={}) as wire:
+    with closing(open_transport(timeout=60, ca_bundle=None, environ={})) as wire:
         exchange = Sender(wire, server.url, TokenSource(SuppliedToken(TOKEN)), follow=False)
         try:
             with closing(exchange.send(Call("GET", f"{server.url}/x")).response) as response:
-                for block in decode(response.iter_raw(), response.headers.get("Content-Encoding")):
+                for block in decode(response.chunks(), response.headers.get("Content-Encoding")):
                     assert len(block) <= 65536
         except XapiError as error:
             _check(error)
@@ -73,7 +73,7 @@ def test_any_api_response_is_a_body_or_one_error(server: Server, data: bytes) ->
 def test_any_token_response_is_a_token_or_one_error(server: Server, data: bytes) -> None:
     responses[:] = [data]
     me = Identity(server.url, "me@example.com")
-    with open_http(timeout=60, ca_bundle=None, environ={}) as wire:
+    with closing(open_transport(timeout=60, ca_bundle=None, environ={})) as wire:
         try:
             token = request_token(wire, me, PASSWORD, timeout=60, now=lambda: NOW)
         except XapiError as error:

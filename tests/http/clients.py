@@ -10,6 +10,7 @@ import pytest
 import trustme
 
 from tests.support.servers import Server
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
 
 CANARY = "hunter2-canary"
@@ -31,7 +32,8 @@ def tls_of(certificate: trustme.LeafCert) -> ssl.SSLContext:
 def client(
     transport: Transport | None = None, *, timeout: float | httpx.Timeout = 5, headers: dict[str, str] | None = None
 ) -> httpx.Client:
-    return httpx.Client(transport=transport or Transport(no_tls), timeout=timeout, headers=headers, trust_env=False)
+    sending = HttpxTransport(transport or Transport(no_tls))
+    return httpx.Client(transport=sending, timeout=timeout, headers=headers, trust_env=False)
 
 
 def get(server: Server, *, timeout: float | httpx.Timeout = 5, **extensions: object) -> httpx.Response:

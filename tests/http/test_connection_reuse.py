@@ -53,7 +53,7 @@ def test_a_closed_or_ambiguous_connection_is_not_reused(reply: bytes) -> None:
 def test_a_connection_that_the_server_closed_is_replaced_before_sending() -> None:
     with Server([request(), send(OK)], [serve()]) as server, client() as http:
         http.post(server.url, content=b"1")
-        pool = http._transport._pool  # type: ignore[attr-defined]  # noqa: SLF001  # only its socket shows it of the end
+        pool = http._transport._transport._pool  # type: ignore[attr-defined]  # noqa: SLF001  # only its socket shows it of the end
         [[idle]] = pool._idle.values()  # noqa: SLF001  # the same
         assert select.select([idle], [], [], 10)[0]
         assert http.post(server.url, content=b"2").content == b"ok"

@@ -23,6 +23,7 @@ from tests.support.servers import (
     sleep,
 )
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
 
 CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -157,7 +158,7 @@ def test_mutated_responses_are_a_response_or_a_network_error() -> None:
         peer.sock.sendall(next(waiting))
 
     kinds = set()
-    with Server([next_response]) as server, Transport(no_tls) as transport:
+    with Server([next_response]) as server, HttpxTransport(Transport(no_tls)) as transport:
         limits = {"timeout": {"read": 5}}
         request = httpx.Request("GET", server.url, headers={"Authorization": f"Bearer {CANARY}"}, extensions=limits)
         for reply in replies:
@@ -234,13 +235,13 @@ def test_no_host_name_causes_a_crash(host: str) -> None:
     except (httpx.InvalidURL, UnicodeError):
         return  # httpx itself rejects these
     with pytest.raises(NetworkError, match="no connection to"):
-        Transport(no_tls).handle_request(request)
+        HttpxTransport(Transport(no_tls)).handle_request(request)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:0/", "http://127.0.0.1:99999/", "ftp://127.0.0.1/"])
 def test_a_url_that_cannot_be_requested_is_rejected(url: str) -> None:
     with pytest.raises(UsageError):
-        Transport(no_tls).handle_request(httpx.Request("GET", url))
+        HttpxTransport(Transport(no_tls)).handle_request(httpx.Request("GET", url))
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_a_url_that_cannot_be_requested_is_rejected(url: str) -> None:
 )
 def test_a_request_that_is_not_valid_http_is_rejected_without_quoting_it(bad: httpx.Request) -> None:
     with pytest.raises(UsageError) as caught:
-        Transport(no_tls).handle_request(bad)
+        HttpxTransport(Transport(no_tls)).handle_request(bad)
     error: BaseException | None = caught.value
     while error is not None:
         assert CANARY not in repr(error)

@@ -19,8 +19,9 @@ from tests.batch.server import out_lines
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
 from tests.support.surplus import SURPLUS, echo, stray_body
-from xapi_cli.http.client import open_http
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.pool import GRACE_PERIOD
+from xapi_cli.http.transport import open_transport
 
 Result = TypeVar("Result")
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
@@ -64,7 +65,8 @@ def bundle(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def client(bundle: Path | None = None) -> httpx.Client:
-    return open_http(timeout=10, ca_bundle=str(bundle) if bundle else None, environ={})
+    transport = open_transport(ca_bundle=str(bundle) if bundle else None, environ={})
+    return httpx.Client(transport=HttpxTransport(transport), timeout=10, trust_env=False)
 
 
 def in_time(script: Step, run: Callable[[str], Result], tls: ssl.SSLContext | None = None, runs: int = 5) -> Result:

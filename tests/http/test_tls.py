@@ -14,6 +14,7 @@ import trustme
 from tests.support.servers import Peer, Server, send, serve
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import tls
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
 
 
@@ -42,7 +43,9 @@ def serving(certificate: trustme.LeafCert) -> Server:
 
 
 def get(server: Server, ca_bundle: Path | str | None = None, environ: Mapping[str, str] | None = None) -> bytes:
-    transport = Transport(lambda: tls.create_context(str(ca_bundle) if ca_bundle else None, environ or {}))
+    transport = HttpxTransport(
+        Transport(lambda: tls.create_context(str(ca_bundle) if ca_bundle else None, environ or {}))
+    )
     with httpx.Client(transport=transport, timeout=5, trust_env=False) as client:
         return client.get(server.url.replace("http://", "https://"), headers={"Authorization": "Bearer canary"}).content
 
@@ -113,8 +116,9 @@ def test_a_ca_that_the_operating_system_trusts_is_trusted(server: Server, bundle
     program = f"""if True:
         import httpx
         from xapi_cli.http import tls
+        from xapi_cli.http.httpx_transport import HttpxTransport
         from xapi_cli.http.transport import Transport
-        transport = Transport(lambda: tls.create_context(None, {{}}))
+        transport = HttpxTransport(Transport(lambda: tls.create_context(None, {{}})))
         assert httpx.Client(transport=transport, trust_env=False).get({server.url!r}).content == b"ok"
     """
     # OpenSSL reads the location of the system's trust store from the process environment, not from our mapping.
@@ -134,8 +138,9 @@ def test_no_key_log_is_written(server: Server, bundle: Path, tmp_path: Path) -> 
     program = f"""if True:
         import httpx
         from xapi_cli.http import tls
+        from xapi_cli.http.httpx_transport import HttpxTransport
         from xapi_cli.http.transport import Transport
-        transport = Transport(lambda: tls.create_context({str(bundle)!r}, {{}}))
+        transport = HttpxTransport(Transport(lambda: tls.create_context({str(bundle)!r}, {{}})))
         assert httpx.Client(transport=transport, trust_env=False).get({server.url!r}).content == b"ok"
     """
     subprocess.run(

@@ -41,7 +41,6 @@ def test_a_request_and_its_response_are_transferred_verbatim() -> None:
     assert response.extensions["http_version"] == b"HTTP/1.1"
     assert response.extensions["reason_phrase"] == b"Made it"
     assert response.extensions["tls"] is None
-    assert response.extensions["proxy"] is None
 
 
 def test_the_request_line_and_headers_are_sent_in_a_single_write() -> None:

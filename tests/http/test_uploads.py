@@ -67,7 +67,7 @@ def test_no_request_follows_an_unfinished_last_chunk() -> None:
 
     def body() -> Iterator[bytes]:
         yield b"data"
-        [connection] = http._transport._pool._in_use  # type: ignore[attr-defined]  # noqa: SLF001  # to wait for the response
+        [connection] = http._transport._transport._pool._in_use  # type: ignore[attr-defined]  # noqa: SLF001  # to wait for the response
         assert select.select([connection], [], [], 30)[0]
 
     def read_the_data(peer: Peer) -> None:
@@ -123,4 +123,4 @@ def test_an_error_of_the_body_propagates_and_closes_the_connection() -> None:
     with Server([until_closed()]) as server, client() as http:
         with pytest.raises(OSError, match="disk on fire"):
             http.post(server.url, content=body())
-        assert not http._transport._pool._in_use  # type: ignore[attr-defined]  # noqa: SLF001  # not observable from outside
+        assert not http._transport._transport._pool._in_use  # type: ignore[attr-defined]  # noqa: SLF001  # not observable from outside

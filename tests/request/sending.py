@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import respx
 
+from tests.support.routed_transport import RoutedTransport
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import XapiError
 from xapi_cli.request.send import Sender
@@ -76,6 +77,5 @@ def _no_wait(seconds: float) -> None:
 
 def sender_for(router: Router, **more: Any) -> Sender:
     """Return a sender to *router*; *more* are its options."""
-    client = httpx.Client(transport=httpx.MockTransport(router.handler), follow_redirects=False)
     options: dict[str, Any] = {"tokens": TokenSource(Credentials(), once=True), "sleep": _no_wait} | more
-    return Sender(client, BASE, **options)
+    return Sender(RoutedTransport(router.handler), BASE, **options)

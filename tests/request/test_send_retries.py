@@ -20,7 +20,7 @@ def test_a_transient_failure_is_retried_and_reported(router: Router, status: int
 
     reply = sender.send(Call("GET", f"{BASE}/a?key=canary"))
 
-    assert (reply.response.status_code, sender.attempts) == (200, 3)
+    assert (reply.response.status, sender.attempts) == (200, 3)
     assert waits[0] == 7.0
     assert 0 <= waits[1] <= 1.0
     assert notes == [
@@ -35,14 +35,14 @@ def test_the_last_failure_is_the_final_response_after_all_retries(router: Router
 
     reply = sender.send(Call("GET", f"{BASE}/a"))
 
-    assert (reply.response.status_code, sender.attempts, len(router.calls)) == (503, 3, 3)
+    assert (reply.response.status, sender.attempts, len(router.calls)) == (503, 3, 3)
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "REPORT"])
 def test_a_method_that_is_not_idempotent_is_not_retried(router: Router, method: str) -> None:
     router.request(method, f"{BASE}/a").respond(503)
 
-    assert sender_for(router, retries=3).send(Call(method, f"{BASE}/a")).response.status_code == 503
+    assert sender_for(router, retries=3).send(Call(method, f"{BASE}/a")).response.status == 503
     assert len(router.calls) == 1
 
 
@@ -50,14 +50,14 @@ def test_a_method_that_is_not_idempotent_is_not_retried(router: Router, method: 
 def test_other_statuses_are_not_retried(router: Router, status: int) -> None:
     router.get(f"{BASE}/a").respond(status)
 
-    assert sender_for(router, retries=3).send(Call("GET", f"{BASE}/a")).response.status_code == status
+    assert sender_for(router, retries=3).send(Call("GET", f"{BASE}/a")).response.status == status
     assert len(router.calls) == 1
 
 
 def test_a_failed_connection_is_retried(router: Router) -> None:
     router.get(f"{BASE}/a").mock(side_effect=[NetworkError("refused"), NetworkError("reset"), httpx.Response(200)])
 
-    assert sender_for(router, retries=5).send(Call("GET", f"{BASE}/a")).response.status_code == 200
+    assert sender_for(router, retries=5).send(Call("GET", f"{BASE}/a")).response.status == 200
 
 
 @pytest.mark.parametrize("error", [NetworkError("truncated", headers_received=True), TimeoutExpired("too slow")])
@@ -74,7 +74,7 @@ def test_a_timeout_and_a_truncated_response_are_not_retried(router: Router, erro
 def test_a_retry_after_of_more_than_300_seconds_ends_the_retries(router: Router) -> None:
     router.get(f"{BASE}/a").respond(503, headers={"Retry-After": "301"})
 
-    assert sender_for(router, retries=5).send(Call("GET", f"{BASE}/a")).response.status_code == 503
+    assert sender_for(router, retries=5).send(Call("GET", f"{BASE}/a")).response.status == 503
     assert len(router.calls) == 1
 
 
@@ -85,7 +85,7 @@ def test_a_delay_beyond_the_deadline_ends_the_retries(router: Router) -> None:
 
     reply = sender_for(router, retries=5, deadline=time.monotonic() + 30).send(Call("GET", f"{BASE}/a"))
 
-    assert (reply.response.status_code, len(router.calls)) == (503, 1)
+    assert (reply.response.status, len(router.calls)) == (503, 1)
 
 
 def test_the_number_of_attempts_includes_retries_and_the_replay(router: Router) -> None:
@@ -95,7 +95,7 @@ def test_the_number_of_attempts_includes_retries_and_the_replay(router: Router) 
     )
     sender = sender_for(router, retries=3)
 
-    assert sender.send(Call("GET", f"{BASE}/a")).response.status_code == 200
+    assert sender.send(Call("GET", f"{BASE}/a")).response.status == 200
     assert sender.attempts == 1 + 3 + 1
     tokens = [token for _, _, token, _, _ in router.sent]
     assert tokens == ["Bearer token-1"] * 2 + ["Bearer token-2"] * 4
@@ -105,5 +105,5 @@ def test_redirects_do_not_reset_the_number_of_retries(router: Router) -> None:
     router.get(f"{BASE}/a").mock(side_effect=[httpx.Response(503), httpx.Response(302, headers={"Location": "/v1/b"})])
     router.get(f"{BASE}/b").respond(503)
 
-    assert sender_for(router, retries=2).send(Call("GET", f"{BASE}/a")).response.status_code == 503
+    assert sender_for(router, retries=2).send(Call("GET", f"{BASE}/a")).response.status == 503
     assert len(router.calls) == 4

@@ -1,7 +1,8 @@
 import re
+from typing import Any
 
-import httpx
-
+from tests.support.routed_transport import Body
+from xapi_cli.http.messages import Request, Response, request_to
 from xapi_cli.request.verbose import VerboseLog
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.style import Style
@@ -9,23 +10,27 @@ from xapi_cli.system.style import Style
 PLAIN = Style(enabled=False)
 
 
-def _logged(request: httpx.Request, response: httpx.Response | None = None) -> str:
+def _get(url: str, *headers: tuple[bytes, bytes]) -> Request:
+    return request_to("GET", url, headers)
+
+
+def _response(status: int, *headers: tuple[bytes, bytes], **more: Any) -> Response:
+    return Response(_get("https://api.test/"), status, headers, Body(b""), **more)
+
+
+def _logged(request: Request, response: Response | None = None) -> str:
     lines: list[str] = []
     log = VerboseLog(lines.append, Redactor(), PLAIN)
-    (before,), (after,) = log.hooks["request"], log.hooks["response"]
-    before(request)
+    log.log_request(request)
     if response is not None:
-        after(response)
+        log.log_response(response)
     return re.sub(r"after \d+ ms", "after N ms", "\n".join(lines))
 
 
 def test_the_request_and_response_headers_and_the_elapsed_time_are_logged() -> None:
-    request = httpx.Request("GET", "https://api.test/a?b=c", headers={"Accept": "*/*"})
-    response = httpx.Response(
-        200,
-        headers=[("Content-Type", "text/plain"), ("X-Two", "1"), ("X-Two", "2")],
-        extensions={"http_version": b"HTTP/1.1", "reason_phrase": b"Fine"},
-    )
+    request = _get("https://api.test/a?b=c", (b"Accept", b"*/*"))
+    headers = [(b"Content-Type", b"text/plain"), (b"X-Two", b"1"), (b"X-Two", b"2")]
+    response = _response(200, *headers, reason=b"Fine")
 
     assert _logged(request, response).splitlines() == [
         "> GET /a?b=c HTTP/1.1",
@@ -42,8 +47,8 @@ def test_the_request_and_response_headers_and_the_elapsed_time_are_logged() -> N
 
 
 def test_the_token_is_redacted_where_the_server_echoes_it() -> None:
-    request = httpx.Request("GET", "https://api.test/", headers={"Authorization": "Bearer canary-token"})
-    response = httpx.Response(302, headers={"Location": "/x?y=canary-token", "X-Echo": "you sent canary-token!"})
+    request = _get("https://api.test/", (b"Authorization", b"Bearer canary-token"))
+    response = _response(302, (b"Location", b"/x?y=canary-token"), (b"X-Echo", b"you sent canary-token!"))
 
     logged = _logged(request, response)
 
@@ -59,17 +64,15 @@ def test_known_secrets_are_redacted_in_headers_and_connection_traces() -> None:
     log = VerboseLog(lines.append, redactor, PLAIN)
 
     log.trace("* connected to canary-password\x1b[2J")
-    log.hooks["request"][0](httpx.Request("GET", "https://api.test/canary-password"))
+    log.log_request(_get("https://api.test/canary-password"))
 
     assert lines == ["* connected to ***\\x1b[2J", "> GET /*** HTTP/1.1", "> Host: api.test", ">"]
 
 
 def test_control_sequences_are_neutralized() -> None:
-    response = httpx.Response(
-        200, headers=[(b"X-Odd", b"\x1b]0;title\x07\xff\xc2\x9b")], extensions={"reason_phrase": b"\x9b1m"}
-    )
+    response = _response(200, (b"X-Odd", b"\x1b]0;title\x07\xff\xc2\x9b"), reason=b"\x9b1m")
 
-    logged = _logged(httpx.Request("GET", "https://api.test/"), response)
+    logged = _logged(_get("https://api.test/"), response)
 
     assert logged.isprintable() or logged.replace("\n", "").isprintable()
     assert "< X-Odd: \\x1b]0;title\\x07\\xff\\x9b" in logged

@@ -6,7 +6,6 @@ import pkgutil
 import select
 import shutil
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -26,6 +25,8 @@ from xapi_cli.system.private_files import StateDirectory
 _NOT_LOADED = (
     "xapi_cli.sandbox",
     "xapi_cli.openapi.yaml_documents",  # requires an extra
+    "xapi_cli.library",
+    "xapi_cli.http.httpx_transport",
     "xapi_cli.__main__",
     "xapi_cli.agent.__main__",
 )
@@ -46,7 +47,6 @@ def load(directory: str) -> None:
 
     *directory* is that of the agent's sockets.
     """
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `cli.main` does it
     for module in pkgutil.walk_packages(xapi_cli.__path__, "xapi_cli."):
         if not module.name.startswith(_NOT_LOADED):
             _load(module.name)

@@ -7,7 +7,8 @@ from xapi_cli.http.timeouts import time_limit
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
-    import httpx
+    from xapi_cli.http.messages import Response
+    from xapi_cli.http.transport import Transport
 
 _MAX_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
@@ -23,29 +24,29 @@ class Problem(NamedTuple):
 
 
 def probe(
-    client: "httpx.Client", base_url: str, *, timeout: float, deadline: float | None = None
-) -> "tuple[httpx.Response, Problem | None]":
+    transport: "Transport", base_url: str, *, timeout: float, deadline: float | None = None
+) -> "tuple[Response, Problem | None]":
     """Send a GET request to the token endpoint; return the status line and headers, and a problem or None.
 
     The API does not document a response to GET, so only a response that no token endpoint sends is a problem. No
     secrets are sent. The time limit is *timeout* seconds, at most 10, and not later than the monotonic time
     *deadline*. Raises NetworkError or TimeoutExpired if there is no response.
     """
-    import httpx
+    from xapi_cli.http.messages import request_to
 
     url = token_url(base_url)
-    request = httpx.Request("GET", url, headers={"Accept": "application/json", "Accept-Encoding": "identity"})
+    headers = [(b"Accept", b"application/json"), (b"Accept-Encoding", b"identity")]
     name = "--timeout" if timeout <= _MAX_TIMEOUT else f"the probe's limit of {_MAX_TIMEOUT:.0f} s"
-    request.extensions |= time_limit(min(timeout, _MAX_TIMEOUT), deadline, name=name)
-    response = client.send(request, stream=True, follow_redirects=False)
+    limit = time_limit(min(timeout, _MAX_TIMEOUT), deadline, name=name)
+    response = transport.send(request_to("GET", url, headers, **limit))
     response.close()
     return response, _problem(response, printable(url))
 
 
-def _problem(response: "httpx.Response", url: str) -> Problem | None:
+def _problem(response: "Response", url: str) -> Problem | None:
     if "/x-api/" in url.removesuffix("/x-api/token") + "/":
         return Problem("the base URL already contains /x-api", f"check it: the base URL is {BASE_URL_HINT}")
-    status, kind = response.status_code, response.headers.get("Content-Type", "")
+    status, kind = response.status, response.headers.get("Content-Type")
     if 300 <= status < 400:
         error = redirect_error(response, url)
         return Problem(error.message, error.hint or "")

@@ -25,7 +25,8 @@ from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Token, is_access_token
 
 if TYPE_CHECKING:
-    import httpx
+    from xapi_cli.http.messages import Response
+    from xapi_cli.http.transport import Transport
 
 BASE_URL_HINT = "the part before /x-api/token"
 CREDENTIALS = "username and password"
@@ -46,7 +47,7 @@ def form(username: str, password: str) -> bytes:
 
 
 def request_token(
-    client: "httpx.Client",
+    transport: "Transport",
     identity: Identity,
     password: str,
     *,
@@ -61,42 +62,41 @@ def request_token(
     can read the password in transit, *warn* is called before it is sent. Raises LoginRefused, RedirectError,
     ClientStatusError, ServerStatusError, InvalidTokenResponse, NetworkError or TimeoutExpired.
     """
-    import httpx
-
     from xapi_cli.http.content_coding import decode
+    from xapi_cli.http.messages import USER_AGENT, request_to
 
-    url = token_url(identity.base_url)
-    headers = {
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Accept": "application/json",
-        "Accept-Encoding": "identity",
-    }
-    request = client.build_request("POST", url, content=form(identity.username, password), headers=headers)
-    request.extensions |= {"safe_to_resend": True, "is_login": True}  # a second token has no side effects
+    url, body = token_url(identity.base_url), form(identity.username, password)
     where = printable(identity.base_url)
-    request.extensions |= {
-        "exposed": lambda: warn(f"{where} is plain http: password and token can be read in transit; use https")
-    }
-    request.extensions |= time_limit(timeout, deadline)
+    headers = [
+        (b"Accept", b"application/json"),
+        (b"Accept-Encoding", b"identity"),
+        (b"User-Agent", USER_AGENT.encode("ascii")),
+        (b"Content-Type", b"application/x-www-form-urlencoded"),
+    ]
+    request = request_to(
+        "POST",
+        url,
+        headers,
+        (body,),
+        len(body),
+        is_login=True,
+        is_safe_to_resend=True,  # a second token has no side effects
+        exposed=lambda: warn(f"{where} is plain http: password and token can be read in transit; use https"),
+        **time_limit(timeout, deadline),
+    )
     requested_at = now()
-    # No auth is sent, and no redirects are followed: a redirect would post the password to any target (CWE-601).
-    try:
-        response = client.send(request, auth=None, follow_redirects=False, stream=True)
-        with closing(response):
-            if not response.is_success:
-                error = _error(response, identity, password)
-                wait = retry.requested_wait(response.headers.raw)
-                raise error.concerning(status=response.status_code, method="POST", url=url, retry_after=wait)
-            try:
-                body = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), url)
-                return parse(body, requested_at, url)
-            except InvalidTokenResponse as error:
-                error.concerning(status=response.status_code, method="POST", url=url)
-                raise
-    except (httpx.HTTPError, httpx.InvalidURL) as error:  # from a client or transport that is not xapi's
-        raise InvalidTokenResponse(
-            f"no usable response from the token endpoint {printable(url)}: {type(error).__name__}"
-        ) from error
+    # No redirects are followed: a redirect would post the password to any target (CWE-601).
+    with closing(transport.send(request)) as response:
+        if not response.is_success:
+            error = _error(response, identity, password)
+            wait = retry.requested_wait(response.raw_headers)
+            raise error.concerning(status=response.status, method="POST", url=url, retry_after=wait)
+        try:
+            received = _read_limited(decode(response.chunks(), response.headers.get("Content-Encoding")), url)
+            return parse(received, requested_at, url)
+        except InvalidTokenResponse as error:
+            error.concerning(status=response.status, method="POST", url=url)
+            raise
 
 
 def parse(body: bytes, requested_at: datetime, url: str) -> Token:
@@ -117,15 +117,15 @@ def parse(body: bytes, requested_at: datetime, url: str) -> Token:
     return Token(access_token, "bearer", requested_at, _expiry(members.get("expires_in"), requested_at))
 
 
-def redirect_error(response: "httpx.Response", url: str, password: str | None = None) -> RedirectError:
+def redirect_error(response: "Response", url: str, password: str | None = None) -> RedirectError:
     """Return the error for a redirect by the token endpoint *url*; the *password* is redacted in the target."""
-    location = response.headers.get("Location", "").partition("?")[0].partition("#")[0]
+    location = response.headers.get("Location").partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
     target = printable(re.sub(r"//[^/?#]*@", "//", _redacted(password, location) if password else location))
     if not target:
         return RedirectError(
-            f"the token endpoint {url} responded with {response.status_code}, a redirect without a target",
+            f"the token endpoint {url} responded with {response.status}, a redirect without a target",
             hint="check the base URL",
         )
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
@@ -160,8 +160,8 @@ def _read_limited(chunks: Iterable[bytes], url: str) -> bytes:
     return bytes(body)
 
 
-def _error(response: "httpx.Response", identity: Identity, password: str) -> XapiError:
-    status, url = response.status_code, printable(token_url(identity.base_url))
+def _error(response: "Response", identity: Identity, password: str) -> XapiError:
+    status, url = response.status, printable(token_url(identity.base_url))
     problem = f"the token endpoint responded with {status}"
     if status in (400, 401, 403, 422):
         reason, has_error_code = _reason(response, url, password)
@@ -174,7 +174,7 @@ def _error(response: "httpx.Response", identity: Identity, password: str) -> Xap
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
     if status == retry.TOO_MANY_REQUESTS:
-        hint = retry.login_hint(response.headers.raw)
+        hint = retry.login_hint(response.raw_headers)
         return ClientStatusError(f"{problem} (too many requests) at {url}", hint=hint)
     failure = errors.of_status(status)
     if failure is not None and issubclass(failure, ClientStatusError):
@@ -192,7 +192,7 @@ def _redacted(password: str, url: str) -> str:
     return f"{origin[0]}/***" if origin else "***"
 
 
-def _reason(response: "httpx.Response", url: str, password: str) -> tuple[str, bool]:
+def _reason(response: "Response", url: str, password: str) -> tuple[str, bool]:
     """Return why the login was rejected, and whether the response has an error code (RFC 6749, section 5.2).
 
     Without one, the response may come from a server other than the API, so the reason names *url*. It contains nothing
@@ -201,7 +201,7 @@ def _reason(response: "httpx.Response", url: str, password: str) -> tuple[str, b
     from xapi_cli.http.content_coding import decode
 
     try:
-        text = _read_limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), "")
+        text = _read_limited(decode(response.chunks(), response.headers.get("Content-Encoding")), "")
         body = json.loads(text) if text else None
     except (ValueError, RecursionError):
         return f" from {url}, which did not respond with JSON", False

@@ -2,6 +2,7 @@
 
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.connection import Route
+from xapi_cli.http.messages import WITH_CONTENT
 from xapi_cli.request.calls import Call, headers_of
 from xapi_cli.tokens import Token
 
@@ -20,15 +21,15 @@ class Composer:
         server, path = urls.split_server(call.url)
         target = path if route.proxy is None or not route.is_forwarded else call.url  # usually, there is no proxy
         start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
-        if not call.headers and call.body is None:
+        if not call.headers and call.body is None and call.method not in WITH_CONTENT:
             return start + self._usual(call, server, route, token)
         host = _host(server)
         headers = headers_of(call, to_api=to_api) + authorization.headers(token, route)
         lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host
         lines += b"".join(b"%s: %s\r\n" % header for header in headers)
-        if call.body is None or not to_api:
+        if (call.body is None or not to_api) and call.method not in WITH_CONTENT:
             return start + lines + b"\r\n"
-        body = b"".join(call.body)
+        body = b"".join(call.body) if call.body is not None and to_api else b""
         return start + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
     def _usual(self, call: Call, server: str, route: Route, token: Token | None) -> bytes:

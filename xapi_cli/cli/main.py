@@ -195,8 +195,6 @@ def execute(
     help need none. *at_end* is called with it when everything has been written, unless a signal has ended the command.
     """
     standard_streams.reserve()
-    # If click is installed, httpx imports its command line with rich and pygments: 35 ms without benefit.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails, as httpx expects
 
     @cache
     def runtime() -> "Runtime":

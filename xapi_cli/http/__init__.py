@@ -1,1 +1,1 @@
-"""The HTTP layer under httpx: connections, parsing, timeouts."""
+"""HTTP: connections, parsing, timeouts."""

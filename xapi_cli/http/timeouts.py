@@ -1,8 +1,7 @@
 """Limit every wait of one request, and report which limit expired."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from xapi_cli.errors import TimeoutExpired
 
@@ -22,25 +21,13 @@ class Timeouts(NamedTuple):
     deadline: float | None = None
     deadline_name: str = _DEADLINE_NAME
 
-    @classmethod
-    def of(cls, extensions: Mapping[str, Any]) -> Self:
-        """Return the timeouts in the *extensions* of a request, which httpx and the caller set."""
-        seconds = extensions.get("timeout") or {}
-        return cls(
-            connect=seconds.get("connect"),
-            read=seconds.get("read"),
-            write=seconds.get("write"),
-            deadline=extensions.get("deadline"),
-            deadline_name=extensions.get("deadline_name") or _DEADLINE_NAME,
-        )
-
     def start_wait(self, seconds: float | None, missing: str) -> "Wait":
         """Start a wait of at most *seconds*; *missing* is the start of the timeout message."""
         return Wait(self, seconds, missing)
 
 
 def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout") -> dict[str, Any]:
-    """Return the extensions of a request that may take *seconds* as a whole, and not longer than until *deadline*.
+    """Return the fields of a request that may take *seconds* as a whole, and not longer than until *deadline*.
 
     *name* is what the message about a timeout calls the limit of *seconds*.
     """

@@ -1,14 +1,9 @@
-"""Send the requests of httpx over HTTP/1.1 with limits on memory and time, however the server behaves.
+"""Send requests over HTTP/1.1 with limits on memory and time, however the server behaves."""
 
-The transport of httpx does not limit the size of the response headers, the time
-in which they arrive, DNS lookups, or informational responses.
-"""
-
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
-
-import httpx
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization
@@ -16,11 +11,11 @@ from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.exchange import DISCARD_TIMEOUT, Exchange
 from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
-from xapi_cli.http.pool import ConnectionPool, Lender
+from xapi_cli.http.messages import Request, Response
+from xapi_cli.http.pool import ConnectionPool, Lender, OpenLender
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.http.retry import IDEMPOTENT
 from xapi_cli.http.timeouts import Timeouts, Wait
-from xapi_cli.http.urls import DEFAULT_PORTS
 from xapi_cli.system.redact import redact_url
 
 if TYPE_CHECKING:
@@ -30,23 +25,19 @@ if TYPE_CHECKING:
     from xapi_cli.http.request_log import RequestLog
 
 
-class Transport(httpx.BaseTransport):
+class BodyConsumed(Exception):
+    """The body of a request cannot be iterated again; the argument is the exception that says so."""
+
+
+class Transport:
     """A thread-safe transport that keeps connections open between requests.
 
-    *tls* is that of `Dialer`.
-    *proxy* returns the proxy for a scheme, host and port, or None. *trace* is
-    called with a line about each connection. *waiting* returns a context manager
-    for the wait until the response headers of a host arrive. *lender* is asked for
-    a connection before one is opened. *log* gets each request that is sent.
-
-    Each request carries its timeouts. In the `timeout` extension of httpx, in
-    seconds, `connect` covers everything up to the completed TLS handshake, `write`
-    each wait while sending, and `read` the wait for the complete response headers
-    and then each wait for more of the body. The extension `deadline`, a time of
-    the monotonic clock, limits the whole request. The extension `exposed` is a
-    function that is called before the request is sent over a connection that
-    others can read; the extension `exposed` of the response is True then. For the
-    log, `attempt` is the number of the attempt, and `is_login` marks a login.
+    *timeout*, in seconds, limits each wait of a request that does not carry its own timeouts: for the connection up to
+    the completed TLS handshake, each wait while sending, the wait for the complete response headers and then each wait
+    for more of the body. *tls* is that of `Dialer`. *proxy* returns the proxy for a scheme, host and port, or None.
+    *trace* is called with a line about each connection. *waiting* returns a context manager for the wait until the
+    response headers of a host arrive. *on_request* is called with each request before it is sent, *on_response*
+    with its response. *lender* is asked for a connection before one is opened. *log* gets each request that is sent.
     """
 
     def __init__(
@@ -57,39 +48,52 @@ class Transport(httpx.BaseTransport):
         waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
         lender: Lender | None = None,
         log: "RequestLog | None" = None,
+        *,
+        timeout: float | None = None,
+        on_request: Callable[[Request], None] | None = None,
+        on_response: Callable[[Response], None] | None = None,
     ) -> None:
         self._proxy = proxy
         self._waiting, self._trace = waiting, trace
         self._dialer = Dialer(tls, trace)
         self._pool: ConnectionPool[Route] = ConnectionPool()
         self._lender, self._log = lender, log
+        self._timeout, self._on_request, self._on_response = timeout, on_request, on_response
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def send(self, request: Request) -> Response:
         """Return the response to *request* with a body that is not read yet.
 
-        Raises UsageError, NetworkError or TimeoutExpired.
+        Raises UsageError, NetworkError or TimeoutExpired, and BodyConsumed.
         """
-        route = self._route(request.url)
+        if self._on_request is not None:
+            self._on_request(request)
+        started = time.monotonic()
+        scheme, host, port = request.server
+        route = Route(scheme, host, port, self._proxy(scheme, host, port))
         try:
-            with self._waiting(route.host):
-                return self._exchange(request, route)
+            with self._waiting(host):
+                response = self._exchange(request, route, started)
         except (NetworkError, TimeoutExpired) as error:
             _record(error, request)
             raise
+        if self._on_response is not None:
+            self._on_response(response)
+        return response
 
-    def _exchange(self, request: httpx.Request, route: Route) -> httpx.Response:
+    def _exchange(self, request: Request, route: Route, started: float) -> Response:
         head = _request_head(request, route)
-        timeouts = Timeouts.of(request.extensions)
+        limit = self._timeout
+        timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
         first_error = None
         connection = self._pool.acquire(route)
         if connection is None:
-            is_replayable = _may_resend(request, head) and isinstance(request.stream, httpx.ByteStream)
+            is_replayable = _may_resend(request, head) and request.is_replayable
             connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
             self._trace(f"* using the open connection to {route}")
             exchange = _BlockingExchange(connection, request, head, timeouts)
             try:
-                return self._response(exchange, connection)
+                return self._response(exchange, connection, started)
             except NetworkError as error:
                 if not exchange.may_resend:
                     raise
@@ -99,11 +103,11 @@ class Transport(httpx.BaseTransport):
             connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
             self._pool.add(connection)
         try:
-            return self._response(_BlockingExchange(connection, request, head, timeouts), connection)
-        except httpx.StreamConsumed:
+            return self._response(_BlockingExchange(connection, request, head, timeouts), connection, started)
+        except BodyConsumed:
             if first_error is None:
                 raise
-            raise first_error from None  # the request body is a stream that can be read only once
+            raise first_error from None
 
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
@@ -111,31 +115,21 @@ class Transport(httpx.BaseTransport):
         if self._lender is not None:
             self._lender.close()
 
-    def _borrow(self, route: Route, request: httpx.Request, timeouts: Timeouts, *, new: bool) -> Connection | None:
+    def _borrow(self, route: Route, request: Request, timeouts: Timeouts, *, new: bool) -> Connection | None:
         if self._lender is None:
             return None
         wait = timeouts.start_wait(timeouts.connect, f"no connection to {route}")
         wait.remaining()  # raises TimeoutExpired, as opening a connection would
-        credentials = request.headers.get(authorization.NAME, "")
+        credentials = request.headers.get(authorization.NAME)
         connection = self._lender.borrow(route, credentials, wait, self._trace, new=new)
         if connection is not None:
             self._pool.add(connection)
         return connection
 
-    def _route(self, url: httpx.URL) -> Route:
-        if url.scheme not in DEFAULT_PORTS or not url.raw_host:
-            raise UsageError("the URL is neither http nor https, or has no host")
-        host = url.raw_host.decode("ascii")
-        port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
-        if not 0 < port < 65_536:
-            raise UsageError("the URL has a port outside 1-65535")
-        return Route(url.scheme, host, port, self._proxy(url.scheme, host, port))
-
-    def _response(self, exchange: "_BlockingExchange", connection: Connection) -> httpx.Response:
+    def _response(self, exchange: "_BlockingExchange", connection: Connection, started: float) -> Response:
         try:
-            is_exposed = connection.is_exposed
-            if is_exposed:
-                exchange.request.extensions.get("exposed", lambda: None)()
+            if connection.is_exposed:
+                exchange.request.exposed()
             if self._log is not None:
                 self._log.begin(exchange.record)
             head = exchange.send()
@@ -144,20 +138,17 @@ class Transport(httpx.BaseTransport):
             if self._log is not None:
                 self._log.end(exchange.record)
             raise
-        body = _ResponseBody(exchange, lambda: self._release(exchange, connection))
-        return httpx.Response(
+        return Response(
+            exchange.request,
             head.status,
-            headers=head.raw_headers,
-            stream=body,
-            extensions={
-                "http_version": b"HTTP/" + head.version,
-                "reason_phrase": head.reason,
-                "tls": connection.tls,
-                "exposed": is_exposed,
-                "proxy": str(connection.route.proxy) if connection.route.proxy else None,
-                "discard": body.discard,
-                "abort": connection.abort,
-            },
+            head.raw_headers,
+            _ResponseBody(exchange, lambda: self._release(exchange, connection)),
+            started=started,
+            reason=head.reason,
+            version=head.version,
+            tls=connection.tls,
+            is_exposed=connection.is_exposed,
+            abort=connection.abort,
         )
 
     def _release(self, exchange: "_BlockingExchange", connection: Connection) -> None:
@@ -169,7 +160,55 @@ class Transport(httpx.BaseTransport):
             self._log.end(exchange.record)
 
 
-class _ResponseBody(httpx.SyncByteStream):
+def open_transport(
+    *,
+    ca_bundle: str | None,
+    environ: Mapping[str, str],
+    trace: Callable[[str], None] = lambda line: None,
+    waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    open_lender: "OpenLender | None" = None,
+    log: "RequestLog | None" = None,
+    timeout: float | None = None,
+    on_request: Callable[[Request], None] | None = None,
+    on_response: Callable[[Response], None] | None = None,
+) -> Transport:
+    """Return a transport that trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
+
+    Both are read when a connection first needs them. With *open_lender*, connections are borrowed. The other parameters
+    are those of `Transport`. It sends only explicit requests: it adds no credentials and no cookies, and follows no
+    redirects. Raises UsageError if *ca_bundle* does not exist.
+    """
+    if ca_bundle:
+        from xapi_cli.http import tls
+
+        tls.check_exists(ca_bundle)
+
+    def context() -> "ssl.SSLContext":
+        from xapi_cli.http import tls
+
+        return tls.create_context(ca_bundle, environ)
+
+    def proxy_for(scheme: str, host: str, port: int) -> "Proxy | None":
+        if "_proxy" not in "\n".join(environ).lower():  # usually; it takes less than importing the module
+            return None
+        from xapi_cli.http import proxies
+
+        return proxies.proxy_for(scheme, host, port, environ)
+
+    return Transport(
+        context,
+        proxy_for,
+        trace,
+        waiting,
+        open_lender(ca_bundle, environ) if open_lender else None,
+        log,
+        timeout=timeout,
+        on_request=on_request,
+        on_response=on_response,
+    )
+
+
+class _ResponseBody:
     """The body of a response; *release* is called once, when reading ends."""
 
     def __init__(self, exchange: "_BlockingExchange", release: Callable[[], None]) -> None:
@@ -215,17 +254,16 @@ class _ResponseBody(httpx.SyncByteStream):
 class _BlockingExchange:
     """Send *request*, with the request line and headers *head*, over *connection* and read the response."""
 
-    def __init__(self, connection: Connection, request: httpx.Request, head: RequestHead, timeouts: Timeouts) -> None:
+    def __init__(self, connection: Connection, request: Request, head: RequestHead, timeouts: Timeouts) -> None:
         self._connection, self.request, self._request_head, self._timeouts = connection, request, head, timeouts
         self.record = Exchange(
             connection.route,
             request.method,
             is_reused=connection.is_used,
             over_tls=connection.tls is not None,
-            is_safe_to_resend=bool(request.extensions.get("safe_to_resend")),
+            is_safe_to_resend=request.is_safe_to_resend,
         )
-        self.record.attempt = request.extensions.get("attempt", 1)
-        self.record.is_login = bool(request.extensions.get("is_login"))
+        self.record.attempt, self.record.is_login = request.attempt, request.is_login
 
     @property
     def may_resend(self) -> bool:
@@ -285,7 +323,7 @@ class _BlockingExchange:
         length = self._request_head.length
         self._send(self._request_head.data)
         size = 0
-        for block in self.request.stream:  # type: ignore[union-attr]  # the client rejects async streams
+        for block in self.request.body:
             # It could not be detected that the source of a body without a declared length yields less the second time.
             self.record.is_replayable = length is not None
             size += len(block)
@@ -340,17 +378,16 @@ class _BlockingExchange:
         return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
 
 
-def _record(error: XapiError, request: httpx.Request) -> None:
+def _record(error: XapiError, request: Request) -> None:
     """Record in *error* that it concerns *request*."""
-    error.concerning(method=request.method, url=redact_url(str(request.url).partition("?")[0]))
+    error.concerning(method=request.method, url=redact_url(request.url.partition("?")[0]))
 
 
-def _request_head(request: httpx.Request, route: Route) -> RequestHead:
+def _request_head(request: Request, route: Route) -> RequestHead:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
-    target, headers = request.url.raw_path, list(request.headers.raw)
+    target, headers = request.target, [*request.headers.raw, *authorization.headers(None, route)]
     if route.is_forwarded:
-        target = b"http://" + request.url.netloc + target
-    headers += authorization.headers(None, route)
+        target = b"http://" + request.authority + target
     try:
         if request.method != "CONNECT":
             return request_head(request.method, target, headers)
@@ -362,6 +399,6 @@ def _request_head(request: httpx.Request, route: Route) -> RequestHead:
     )
 
 
-def _may_resend(request: httpx.Request, head: RequestHead) -> bool:
+def _may_resend(request: Request, head: RequestHead) -> bool:
     """Return whether *request* may be resent after a failure at any time; see `Exchange.may_resend`."""
     return request.method in IDEMPOTENT and head.length is not None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.http import content_coding
-from xapi_cli.http.client import USER_AGENT
+from xapi_cli.http.messages import USER_AGENT
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 

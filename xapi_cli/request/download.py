@@ -44,14 +44,14 @@ class Download:
         """Write the body of *outcome*; return the next response, or None if it was the last one."""
         response = outcome.response
         self._received(outcome)
-        problem = self._file.problem(response.status_code, response.headers, final_url(response))
+        problem = self._file.problem(response.status, response.headers, final_url(response))
         if problem is not None:
             self._restart(problem)
             return self._sender.resume(self._rest(call))
         if not response.is_success:
             self._output.write(response)
             return None
-        if response.status_code != 206:
+        if response.status != 206:
             reason = self._file.why_whole(response.headers, final_url(response))
             if reason is not None:
                 self._restart(reason)

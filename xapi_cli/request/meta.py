@@ -22,9 +22,9 @@ def line(
     """Return the facts as one line of JSON: *outcome* is that of the last response, *started* a monotonic time."""
     response = outcome.response if outcome else None
     facts = {
-        "status": response.status_code if response else None,
+        "status": response.status if response else None,
         "headers": joined_headers(response.headers.raw) if response else {},
-        "http_version": str(response.extensions.get("http_version", b""), "ascii") if response else None,
+        "http_version": f"HTTP/{response.version.decode()}" if response else None,
         "elapsed_ms": round((time.monotonic() - started) * 1000),
         "attempts": sender.attempts,
         "login": tokens.login_reason if tokens else None,

@@ -4,15 +4,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xapi_cli.request.options import ErrorBody, Look
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
-    import httpx
-
+    from xapi_cli.http.messages import Response
     from xapi_cli.request.expectations import Expectations
     from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.request.files.partial_file import PartialFile
@@ -43,12 +42,12 @@ class ResponseOutput:
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
     written: int = 0  # bytes of them, as they are shown, that were written to the file
 
-    def write(self, response: "httpx.Response", body: Iterable[bytes] | None = None) -> None:
+    def write(self, response: "Response", body: Iterable[bytes] | None = None) -> None:
         """Write the headers of *response*, if they are included, and its body; see `write_body`."""
         self.write_headers(response)
         self.write_body(response, body)
 
-    def write_failure(self, response: "httpx.Response", body: Iterable[bytes]) -> None:
+    def write_failure(self, response: "Response", body: Iterable[bytes]) -> None:
         """Write the *body* of *response*, which is not what the user waits for, where that of an error goes."""
         self.write_headers(response)
         if self.error_body == "stdout":
@@ -56,34 +55,33 @@ class ResponseOutput:
         elif self.error_body == "stderr":
             self._write_to_stderr(response, iter(body))
 
-    def write_body(self, response: "httpx.Response", body: Iterable[bytes] | None = None) -> None:
+    def write_body(self, response: "Response", body: Iterable[bytes] | None = None) -> None:
         """Read the body of *response* to its end, or take *body* if that was done, and write it to its destination.
 
         Raises NetworkError if the body is truncated, and ClosedPipe or OutputError if it cannot be written.
         """
-        if response.status_code != 206 or self.file is None or not self.file.count:  # it does not continue the file
+        if response.status != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
         self.beginning = b""
-        chunks = self._counted(decoded(response) if body is None else body, is_failure=response.status_code >= 400)
-        if self.expectations is not None and 200 <= response.status_code < 300:
-            chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type", ""))
-        is_error = self._is_error(response.status_code)
+        chunks = self._counted(decoded(response) if body is None else body, is_failure=response.status >= 400)
+        if self.expectations is not None and 200 <= response.status < 300:
+            chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type"))
+        is_error = self._is_error(response.status)
         if self.filter is not None and not is_error:
             self._write_filtered(self.filter, response, chunks)
-        elif self._goes_to_file(response) and self.file is not None and self.file.accepts(response.status_code):
+        elif self._goes_to_file(response) and self.file is not None and self.file.accepts(response.status):
             self._write_to_file(self.file, response, chunks)
         elif not is_error or self.error_body == "stdout":
             self._write_to_stdout(response, chunks)
         elif self.error_body == "stderr":
             self._write_to_stderr(response, chunks)
 
-    def _write_filtered(self, jq: "Filter", response: "httpx.Response", chunks: Iterator[bytes]) -> None:
+    def _write_filtered(self, jq: "Filter", response: "Response", chunks: Iterator[bytes]) -> None:
         file = self.file if self._goes_to_file(response) else None
-        abort: Any = response.extensions.get("abort", lambda: None)
         is_file = file is not None or self.terminal.stdout_is_file
         with self._receiving(response, shows_progress=is_file) as advance:
-            write, content_type = self.result_writer(file), response.headers.get("Content-Type", "")
-            jq.apply(_recorded(chunks, advance), write, content_type, on_failure=abort)
+            write, content_type = self.result_writer(file), response.headers.get("Content-Type")
+            jq.apply(_recorded(chunks, advance), write, content_type, on_failure=response.abort)
         if file is not None:
             file.commit()
             self.note_written(file, elapsed(response))
@@ -127,8 +125,8 @@ class ResponseOutput:
             return False
         return self.filter is None or status < 400 or status == 401 or not self.writes_errors_to_file
 
-    def _goes_to_file(self, response: "httpx.Response") -> bool:
-        status = response.status_code
+    def _goes_to_file(self, response: "Response") -> bool:
+        status = response.status
         if response.request.method == "HEAD" or status in _EXCLUDED_FROM_FILE:
             return False
         return not self._is_error(status) or (self.writes_errors_to_file and self.filter is None)
@@ -140,13 +138,11 @@ class ResponseOutput:
                 self.beginning += chunk[: _MAX_BEGINNING - len(self.beginning)]
             yield chunk
 
-    def write_headers(self, response: "httpx.Response") -> None:
+    def write_headers(self, response: "Response") -> None:
         """Write the status line and the headers of *response* to stdout, if they are included."""
         if not self.include:
             return
-        version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
-        reason = response.extensions.get("reason_phrase", b"")
-        status_line = f"{version} {response.status_code} ".encode() + reason
+        status_line = b"HTTP/%s %d %s" % (response.version, response.status, response.reason)
         lines = [status_line.rstrip(), *(name + b": " + value for name, value in response.headers.raw), b""]
         if self.terminal.stdout_is_terminal or self.stdout_look.colors:
             self.terminal.print("\n".join(self._colored(lines)))
@@ -162,7 +158,7 @@ class ResponseOutput:
             color = colored_header if index else colored_status_line
             yield color(printable(line.decode("utf-8", "backslashreplace")), style)
 
-    def _write_to_stdout(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
+    def _write_to_stdout(self, response: "Response", chunks: Iterator[bytes]) -> None:
         look = self.stdout_look
         if self.terminal.stdout_is_terminal:
             for text in self._displayed(response, chunks, look):
@@ -172,7 +168,7 @@ class ResponseOutput:
             for chunk in _reformatted(_recorded(chunks, advance), look, response):
                 self.terminal.write(chunk)
 
-    def _write_to_stderr(self, response: "httpx.Response", chunks: Iterator[bytes]) -> None:
+    def _write_to_stderr(self, response: "Response", chunks: Iterator[bytes]) -> None:
         """Write the body as it would be written to stdout; end its last line, because a message follows."""
         last = b"\n"
         is_terminal = self.terminal.stderr_is_terminal
@@ -188,24 +184,22 @@ class ResponseOutput:
         if last != b"\n":
             self.terminal.write_result_to_stderr(b"\n")
 
-    def _displayed(self, response: "httpx.Response", chunks: Iterator[bytes], look: Look) -> Iterator[str]:
+    def _displayed(self, response: "Response", chunks: Iterator[bytes], look: Look) -> Iterator[str]:
         from xapi_cli.request.display import displayed
 
         yield from displayed(
             chunks,
             look,
             note=self.terminal.note,
-            content_type=response.headers.get("Content-Type", ""),
+            content_type=response.headers.get("Content-Type"),
             length=_decoded_length(response),
         )
         if self.expectations is not None:
             for _ in chunks:  # the rest of a binary body: it is checked as a whole
                 pass
 
-    def _write_to_file(
-        self, file: "AtomicFile | PartialFile", response: "httpx.Response", chunks: Iterator[bytes]
-    ) -> None:
-        file.begin(response.status_code, response.headers, final_url(response))
+    def _write_to_file(self, file: "AtomicFile | PartialFile", response: "Response", chunks: Iterator[bytes]) -> None:
+        file.begin(response.status, response.headers, final_url(response))
         before, size_before = file.count, self.size
         write, look = self.destination(file)
         started = time.monotonic()
@@ -239,7 +233,7 @@ class ResponseOutput:
 
     @contextmanager
     def _receiving(
-        self, response: "httpx.Response", *, shows_progress: bool, before: int = 0
+        self, response: "Response", *, shows_progress: bool, before: int = 0
     ) -> Iterator[Callable[[int], None]]:
         """Show the progress of the body on a terminal, after *before* bytes; yield what takes the size of each part."""
         if not (shows_progress and self.terminal.shows_progress):
@@ -270,13 +264,13 @@ def _recorded(chunks: Iterator[bytes], advance: Callable[[int], None]) -> Iterat
     return recorded()
 
 
-def _reformatted(chunks: Iterator[bytes], look: Look, response: "httpx.Response") -> Iterator[bytes]:
+def _reformatted(chunks: Iterator[bytes], look: Look, response: "Response") -> Iterator[bytes]:
     """Return *chunks*, the body of *response*, with *look*; it usually stays as it is."""
     if look.is_plain:
         return chunks
     from xapi_cli.request.display import reformatted
 
-    return reformatted(chunks, look, response.headers.get("Content-Type", ""))
+    return reformatted(chunks, look, response.headers.get("Content-Type"))
 
 
 def _joined(texts: Iterator[str]) -> Iterator[bytes]:
@@ -293,29 +287,29 @@ def _joined(texts: Iterator[str]) -> Iterator[bytes]:
         yield "".join(waiting).encode("utf-8", "backslashreplace")
 
 
-def elapsed(response: "httpx.Response") -> float:
+def elapsed(response: "Response") -> float:
     """Return the seconds that the request took, with its *response*, which this closes."""
     response.close()  # which sets the time that it took; a response that has no body has not been read
-    return response.elapsed.total_seconds()
+    return response.elapsed
 
 
-def decoded(response: "httpx.Response") -> Iterator[bytes]:
+def decoded(response: "Response") -> Iterator[bytes]:
     """Yield the body of *response*, without its content coding; raises NetworkError if it is truncated or corrupt."""
-    if response.request.method != "HEAD" and response.status_code not in (204, 304):
-        if (coding := response.headers.get("Content-Encoding")) is None:
-            yield from filter(None, response.iter_raw())
+    if response.request.method != "HEAD" and response.status not in (204, 304):
+        if "Content-Encoding" not in response.headers:
+            yield from filter(None, response.chunks())
             return
         from xapi_cli.http.content_coding import decode
 
-        yield from decode(response.iter_raw(), coding)
+        yield from decode(response.chunks(), response.headers.get("Content-Encoding"))
 
 
-def final_url(response: "httpx.Response") -> str:
+def final_url(response: "Response") -> str:
     """Return the URL that the body comes from, without its query, which may differ each time."""
-    return str(response.url).partition("?")[0]
+    return response.request.url.partition("?")[0]
 
 
-def _decoded_length(response: "httpx.Response") -> int | None:
+def _decoded_length(response: "Response") -> int | None:
     """Return the length of the body after decoding, None if it is unknown."""
-    length = response.headers.get("Content-Length", "")
+    length = response.headers.get("Content-Length")
     return int(length) if length.isdecimal() and "Content-Encoding" not in response.headers else None

@@ -87,14 +87,14 @@ class Polling:
         It is False if the outcome is a failure that is not sent again.
         """
         response = outcome.response
-        is_success = 200 <= response.status_code < 300
-        is_transient = response.status_code in retry.STATUSES
+        is_success = 200 <= response.status < 300
+        is_transient = response.status in retry.STATUSES
         if not is_success and (not is_transient or self._requested_delay(outcome) > retry.LONGEST_WAIT):
             return False
         body = Spool(decoded(response))
         self.body.close()
         self.last, self.body = outcome, body
-        return True if is_success and self._is_met(response.headers.get("Content-Type", "")) else None
+        return True if is_success and self._is_met(response.headers.get("Content-Type")) else None
 
     def _is_met(self, content_type: str) -> bool:
         lines: list[bytes] = []

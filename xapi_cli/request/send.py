@@ -1,29 +1,29 @@
-"""Send one API call with httpx, and raise the failure that `errors` defines for the status of its final response."""
+"""Send one API call, and raise the failure that `errors` defines for the status of its final response."""
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from xapi_cli import errors
 from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import authorization, retry
-from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
+from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, Resume, Send, Wait
+from xapi_cli.http.messages import Request, Response, request_to
 from xapi_cli.request import calls
 from xapi_cli.request.calls import Call, displayed_place
-from xapi_cli.system.render import printable, shortened
+from xapi_cli.system.render import shortened
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
-    from xapi_cli.http.flow import Response
+    from xapi_cli.http import flow
+    from xapi_cli.http.transport import Transport
     from xapi_cli.request.body.spool import Body
 
-Outcome = FinalResponse[httpx.Response]
+Outcome = FinalResponse[Response]
 Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 """Takes the size of a body; the context manager returns a function that records that so many bytes were sent."""
 
@@ -50,31 +50,8 @@ def show_nothing(length: int) -> AbstractContextManager[Callable[[int], None]]:
     return nullcontext(lambda count: None)
 
 
-class HttpxResponse:
-    """A response of httpx, as the flow reads it."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.httpx = response
-
-    @property
-    def status(self) -> int:
-        """The status code."""
-        return self.httpx.status_code
-
-    @property
-    def raw_headers(self) -> Sequence[RawHeader]:
-        """The names and values of the header fields."""
-        return self.httpx.headers.raw
-
-    def discard(self) -> None:
-        """Discard the body, which may be endless, and reuse the connection if that is quick."""
-        discard: Any = self.httpx.extensions.get("discard")
-        if discard is not None:
-            discard()
-
-
 class Sender:
-    """Send calls through *client* to the API at *base_url*; report each retry to *note*, as one line.
+    """Send calls over *transport* to the API at *base_url*; report each retry to *note*, as one line.
 
     Without *tokens*, no token is sent. *retries* is the maximum number of
     retries after transient failures, with *unsafe* even of unsafe methods. *deadline* is a time of `time.monotonic`.
@@ -83,7 +60,7 @@ class Sender:
 
     def __init__(
         self,
-        client: httpx.Client,
+        transport: "Transport",
         base_url: str,
         tokens: "TokenSource | None",
         *,
@@ -95,7 +72,7 @@ class Sender:
         uploading: Uploading = show_nothing,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client, self._tokens = client, tokens
+        self._transport, self._tokens = transport, tokens
         self._deadline, self._uploading, self._sleep = deadline, uploading, sleep
         self._policy: Policy[Call] = Policy(
             base_url,
@@ -107,10 +84,10 @@ class Sender:
             note=note,
             unsafe=unsafe,
         )
-        self._flow: Flow[Call, HttpxResponse] | None = None  # of the last call
+        self._flow: Flow[Call, Response] | None = None  # of the last call
         self._sent = 0  # requests for the last call
         self.attempts = 0  # of all calls: the first ones, the retries and the replays after a 401
-        self._response: HttpxResponse | None = None  # of the last Send step; its body is not read
+        self._response: Response | None = None  # of the last Send step; its body is not read
 
     def send(self, call: Call) -> Outcome:
         """Return the final response to *call*; its body has not been read yet.
@@ -119,7 +96,7 @@ class Sender:
         """
         self.attempts += 1
         self._sent = 0
-        flow: Flow[Call, HttpxResponse] = self._policy.flow(call)
+        flow: Flow[Call, Response] = self._policy.flow(call)
         self._flow = flow
         return self._next_outcome(flow, None)
 
@@ -134,7 +111,7 @@ class Sender:
         except StopIteration:
             return None
 
-    def _next_outcome(self, flow: Flow[Call, HttpxResponse], result: Any) -> Outcome:
+    def _next_outcome(self, flow: Flow[Call, Response], result: Any) -> Outcome:
         """Continue *flow* with *result* until the next final response."""
         try:
             while True:
@@ -147,17 +124,17 @@ class Sender:
                     result = error
         except BaseException:
             if self._response is not None:
-                self._response.httpx.close()
+                self._response.close()
             raise
         last, policy = step.response, self._policy
         spent = retry.spent(last.status, last.raw_headers, policy.retries, deadline=self._deadline)
         refused_retry = step.refused_retry or spent
-        outcome = FinalResponse(last.httpx, step.from_api, step.refused_redirect, refused_retry)
+        outcome = FinalResponse(last, step.from_api, step.refused_redirect, refused_retry)
         if self._tokens is not None and is_rejection(outcome):
             self._tokens.record_rejection()
         return outcome
 
-    def _perform(self, step: Send[Call] | Login | Wait) -> HttpxResponse | Token | None:
+    def _perform(self, step: Send[Call] | Login | Wait) -> Response | Token | None:
         """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
         if isinstance(step, Login):
             return self._log_in(step)
@@ -176,23 +153,14 @@ class Sender:
             self.attempts += 1
         return token
 
-    def _send(self, step: Send[Call]) -> HttpxResponse:
-        request = _request(step, self._uploading)
+    def _send(self, step: Send[Call]) -> Response:
         self._sent += 1
-        request.extensions |= {"attempt": self._sent}
-        if self._deadline is not None:
-            request.extensions |= {"deadline": self._deadline}
-        try:
-            return HttpxResponse(self._client.send(request, auth=httpx.Auth(), stream=True))
-        except httpx.InvalidURL as error:
-            raise NetworkError(f"{step.call.display_url} cannot be sent: {printable(str(error))}") from error
-        except httpx.HTTPError as error:  # raised by other transports only
-            raise NetworkError(f"no response from {step.call.display_url}: {type(error).__name__}") from error
+        request = _request(step, self._uploading)._replace(attempt=self._sent, deadline=self._deadline)
+        return self._transport.send(request)
 
     def _discard_response(self) -> None:
         if self._response is not None:
             self._response.discard()
-            self._response.httpx.close()
             self._response = None
 
 
@@ -214,7 +182,7 @@ class LastResponse:
 
 def is_rejection(outcome: Outcome) -> bool:
     """Return whether *outcome* is a 401 from the API, not from another origin."""
-    return outcome.from_api and outcome.response.status_code == 401
+    return outcome.from_api and outcome.response.status == 401
 
 
 def status_error(
@@ -231,8 +199,8 @@ def status_error(
     is the beginning of the body, if it was read: the hint does not contradict it.
     """
     response = outcome.response
-    where = shown or displayed_place(str(response.url))
-    message = f"{response.request.method} {where} responded with {response.status_code}{_reason(response)}"
+    where = shown or displayed_place(response.request.url)
+    message = f"{response.request.method} {where} responded with {response.status}{_reason(response)}"
     error = _status_error(outcome, tokens, message, check_status=check_status)
     if error is not None and error.hint == _CLIENT_HINTS[403] and _states_other_reason(body):
         error.hint = "see the body of the response for the reason"
@@ -249,17 +217,17 @@ def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
         error.concerning(method=call.method, url=displayed_place(call.url))
 
 
-def concern(error: XapiError, response: httpx.Response) -> None:
+def concern(error: XapiError, response: Response) -> None:
     """Record in *error* that it concerns *response*, the final response to a request."""
     method, wait = response.request.method, retry.requested_wait(response.headers.raw)
-    url = displayed_place(str(response.url))
-    error.concerning(status=response.status_code, method=method, url=url, retry_after=wait)
+    url = displayed_place(response.request.url)
+    error.concerning(status=response.status, method=method, url=url, retry_after=wait)
 
 
 def _status_error(
     outcome: Outcome, tokens: "TokenSource | None", message: str, *, check_status: bool
 ) -> XapiError | None:
-    response, status = outcome.response, outcome.response.status_code
+    response, status = outcome.response, outcome.response.status
     if is_rejection(outcome):
         if tokens is None:
             return TokenRejected(message, hint=authorization.no_login_hint("request"))
@@ -293,21 +261,17 @@ def _states_other_reason(body: bytes) -> bool:
     return bool(sentences) and not any(re.search(_RIGHTS, text) for text in sentences)
 
 
-def _request(step: Send[Call], uploading: Uploading) -> httpx.Request:
+def _request(step: Send[Call], uploading: Uploading) -> Request:
     """Return the request for *step*; outside the API's origin, it has no body and no header of the user."""
     call, body = step.call, step.call.body if step.to_api else None
-    headers = calls.headers_of(call, to_api=step.to_api)
-    if body is not None:
-        if not any(name.lower() == b"host" for name, _ in headers):
-            headers.insert(0, (b"Host", httpx.URL(call.url).netloc))  # httpx omits it for a custom stream
-        headers.append((b"Content-Length", b"%d" % body.length))
-    headers += authorization.headers(step.token)
-    stream = None if body is None else _BodyStream(body, uploading)
-    return httpx.Request(call.method, call.url, headers=headers, stream=stream)
+    headers = calls.headers_of(call, to_api=step.to_api) + authorization.headers(step.token)
+    if body is None:
+        return request_to(call.method, call.url, headers)
+    return request_to(call.method, call.url, headers, _Body(body, uploading), body.length, is_replayable=False)
 
 
-class _BodyStream(httpx.SyncByteStream):
-    """A Body as an httpx stream; each iteration yields the same bytes, so that the request can be resent."""
+class _Body:
+    """The *body* of a request; each iteration yields the same bytes, so that the request can be resent."""
 
     def __init__(self, body: "Body", uploading: Uploading) -> None:
         self._body, self._uploading = body, uploading
@@ -319,29 +283,29 @@ class _BodyStream(httpx.SyncByteStream):
                 advance(len(chunk))
 
 
-def _redirected(call: Call, response: "Response", redirects: int, *, base_url: str, follow: bool) -> Call | None:
+def _redirected(call: Call, response: "flow.Response", redirects: int, *, base_url: str, follow: bool) -> Call | None:
     from xapi_cli.request.redirects import redirected_call
 
     return redirected_call(call, response, redirects, base_url=base_url, follow=follow)
 
 
-def _reason(response: httpx.Response) -> str:
-    phrase = response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace")
+def _reason(response: Response) -> str:
+    phrase = response.reason.decode("utf-8", "backslashreplace")
     phrase = shortened(phrase, _MAX_SHOWN)
     return f" {phrase}" if phrase else ""
 
 
-def _server_hint(response: httpx.Response) -> str:
-    return _SERVER_HINTS.get(response.status_code) or retry.later_hint(response.headers.raw)
+def _server_hint(response: Response) -> str:
+    return _SERVER_HINTS.get(response.status) or retry.later_hint(response.headers.raw)
 
 
 def _hint(outcome: Outcome) -> str | None:
     if not outcome.from_api:
         return "a redirect led to another origin, to which the token is not sent; check the base URL"
-    if outcome.response.status_code == 405:
-        allowed = shortened(outcome.response.headers.get("Allow", "").strip(), _MAX_SHOWN)
+    if outcome.response.status == 405:
+        allowed = shortened(outcome.response.headers.get("Allow").strip(), _MAX_SHOWN)
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
-    if outcome.response.status_code == retry.TOO_MANY_REQUESTS:
+    if outcome.response.status == retry.TOO_MANY_REQUESTS:
         raw_headers, method = outcome.response.headers.raw, outcome.response.request.method
         return retry.rate_limit_hint(raw_headers, method, is_explained=outcome.refused_retry is not None)
-    return _CLIENT_HINTS.get(outcome.response.status_code)
+    return _CLIENT_HINTS.get(outcome.response.status)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xapi_cli.http import authorization
 from xapi_cli.request.colored_headers import colored_header, colored_request_line, colored_status_line
@@ -11,14 +11,14 @@ from xapi_cli.system.render import printable
 from xapi_cli.system.style import Style
 
 if TYPE_CHECKING:
-    import httpx
+    from xapi_cli.http.messages import Request, Response
 
 
 Color = Callable[[str, Style], str]
 
 
 class VerboseLog:
-    """httpx event hooks that write requests and responses with *write_line*, in the colors of *style*.
+    """Write requests and responses with *write_line*, in the colors of *style*.
 
     *redactor* holds the secrets to redact; the credentials of each request are added to it.
     """
@@ -29,28 +29,24 @@ class VerboseLog:
         self._style = style
         self._started = 0.0
 
-    @property
-    def hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """The event hooks, in the format of `httpx.Client`."""
-        return {"request": [self._log_request], "response": [self._log_response]}
-
     def trace(self, line: str) -> None:
         """Write a *line* about the connection."""
         self._write_comment(line)
 
-    def _log_request(self, request: "httpx.Request") -> None:
-        credentials = request.headers.get(authorization.NAME, "")
+    def log_request(self, request: "Request") -> None:
+        """Write the request line and the headers of *request*, which is about to be sent."""
+        credentials = request.headers.get(authorization.NAME)
         self._redactor.add(credentials.partition(" ")[2] or credentials)
-        target = request.url.raw_path.decode("ascii", "replace")
+        target = request.target.decode("ascii", "replace")
         self._started = time.monotonic()
         line = f"{request.method} {redact_url(target)} HTTP/1.1"
         self._write_message(">", line, colored_request_line, request.headers.raw)
 
-    def _log_response(self, response: "httpx.Response") -> None:
-        version = str(response.extensions.get("http_version", b"HTTP/1.1"), "ascii")
-        reason = response.extensions.get("reason_phrase", b"").decode("utf-8", "backslashreplace")
+    def log_response(self, response: "Response") -> None:
+        """Write the status line and the headers of *response*, which has just arrived."""
+        reason = response.reason.decode("utf-8", "backslashreplace")
         self._write_comment(f"* response after {round((time.monotonic() - self._started) * 1000)} ms")
-        line = f"{version} {response.status_code} {reason}".rstrip()
+        line = f"HTTP/{response.version.decode()} {response.status} {reason}".rstrip()
         self._write_message("<", line, colored_status_line, response.headers.raw)
 
     def _write_message(

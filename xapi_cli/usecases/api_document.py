@@ -107,22 +107,22 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
     url = urls.resolve(runtime.base_url, path)
     tokens = runtime.tokens(once=True)
     note = runtime.terminal.note
-    sender = Sender(runtime.http_client, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
+    sender = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
     outcome = sender.send(Call("GET", url, with_defaults([("Accept", _ACCEPT)], runtime.default_headers)))
     response = outcome.response
-    final = str(response.url).partition("?")[0]
+    final = response.request.url.partition("?")[0]
     shown = displayed(final)
     try:
         if error := status_error(outcome, tokens):
             raise error
         if not outcome.from_api:
             note(f"a redirect led to {shown}, to which the token is not sent")
-        if response.status_code not in _WITH_CONTENT:
-            what = f"{shown} responded with {response.status_code} instead of a complete description"
+        if response.status not in _WITH_CONTENT:
+            what = f"{shown} responded with {response.status} instead of a complete description"
             error = NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
             concern(error, response)
             raise error
-        data = _limited(decode(response.iter_raw(), response.headers.get("Content-Encoding")), path)
+        data = _limited(decode(response.chunks(), response.headers.get("Content-Encoding")), path)
     finally:
         response.close()
     location = urls.path_of(final if urls.same_origin(final, runtime.base_url) else url)

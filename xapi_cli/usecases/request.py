@@ -252,7 +252,7 @@ class _Sending:
         if error is None:
             return
         is_default = self._request.method is None and response.request.method != "GET"
-        if response.status_code in _METHOD_REJECTED and is_default:
+        if response.status in _METHOD_REJECTED and is_default:
             error.hint = _METHOD_HINT
         raise error
 
@@ -353,7 +353,7 @@ class _Sending:
 
         runtime = self._runtime
         return Sender(
-            runtime.http_client,
+            runtime.transport,
             runtime.base_url,
             self._tokens,
             follow=self._options.follow,

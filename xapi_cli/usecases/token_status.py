@@ -70,14 +70,14 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "Toke
     from xapi_cli.request.send import Sender, concern
 
     tokens = TokenSource(SuppliedToken(token.access_token))
-    sender = Sender(runtime.http_client, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
+    sender = Sender(runtime.transport, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
     response = sender.send(Call("GET", url, runtime.default_headers)).response
     response.close()
-    if response.status_code >= 500:
-        error = ServerStatusError(f"the API responded with {response.status_code}", hint="try again later")
+    if response.status >= 500:
+        error = ServerStatusError(f"the API responded with {response.status}", hint="try again later")
         concern(error, response)
         raise error
-    is_accepted = response.status_code != 401
+    is_accepted = response.status != 401
     if repository is not None:
         if is_accepted:
             repository.forget_rejection()

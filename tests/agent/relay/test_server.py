@@ -29,6 +29,7 @@ from tests.support.servers import (
 from tests.support.surplus import echo
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
 
@@ -37,7 +38,7 @@ def cold_error(bundle: Path | None, url: str, timeout: float = 20) -> str:
     """Return the error of a client that opens its connections itself."""
     transport = Transport(lambda: tls.create_context(str(bundle) if bundle else None, {}))
     with (
-        httpx.Client(transport=transport, timeout=timeout, trust_env=False) as http,
+        httpx.Client(transport=HttpxTransport(transport), timeout=timeout, trust_env=False) as http,
         pytest.raises((NetworkError, TimeoutExpired)) as caught,
     ):
         http.get(url)

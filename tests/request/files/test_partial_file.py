@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from xapi_cli.http.messages import Headers
 from xapi_cli.request.files import partial_file
 from xapi_cli.request.files.partial_file import PartialFile
 from xapi_cli.system.safe_paths import AnchoredPath
@@ -21,7 +22,7 @@ def test_a_directory_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(AnchoredPath, "names", names)
     monkeypatch.setattr(partial_file, "_RECORD_INTERVAL", 0)
     with PartialFile(str(tmp_path / "out"), "source") as file:
-        file.begin(200, {"etag": '"v1"', "content-length": "3"}, "http://127.0.0.1/")
+        file.begin(200, Headers([(b"ETag", b'"v1"'), (b"Content-Length", b"3")]), "http://127.0.0.1/")
         for data in (b"a", b"b", b"c"):
             file.write(data)
         file.commit()

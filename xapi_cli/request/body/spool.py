@@ -1,7 +1,6 @@
 """Request bodies that can be sent any number of times, byte for byte, in constant memory.
 
-After a 401 or a redirect, the body is sent again. A pipe has been read to its end by then, and httpx would send an
-empty body instead.
+After a 401 or a redirect, the body is sent again. A pipe has been read to its end by then, and cannot be read again.
 """
 
 import os

@@ -6,15 +6,17 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from xapi_cli.errors import OutputError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted, open_file
+
+if TYPE_CHECKING:
+    from xapi_cli.http.messages import Headers
 
 if sys.platform == "win32":
     from xapi_cli.system import windows
@@ -60,7 +62,7 @@ class AtomicFile:
         """How many bytes of an earlier download the file starts with: none."""
         return 0
 
-    def begin(self, status: int, fields: Mapping[str, str], url: str) -> None:
+    def begin(self, status: int, fields: "Headers", url: str) -> None:
         """Do nothing before the body of a response: the file is empty."""
 
     def open(self) -> None:

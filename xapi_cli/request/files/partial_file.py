@@ -10,7 +10,6 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from io import FileIO
 from types import TracebackType
@@ -26,6 +25,7 @@ from xapi_cli.system.render import printable, size_of_total
 from xapi_cli.system.safe_paths import AnchoredPath, anchored_path
 
 if TYPE_CHECKING:
+    from xapi_cli.http.messages import Headers
     from xapi_cli.request.files.ranges import Version
 
 _BLOCK = 1024 * 1024  # bytes per read
@@ -83,7 +83,7 @@ class PartialFile:
         """The headers of the next request: they ask for the rest of the file if there is a part."""
         return ranges.headers(self._version if self.count else None, self._start)
 
-    def problem(self, status: int, fields: Mapping[str, str], url: str) -> str | None:
+    def problem(self, status: int, fields: "Headers", url: str) -> str | None:
         """Return why the response to a request with `headers` does not continue the part, None if it does.
 
         After a failure, the part remains. Raises NetworkError for a part that was not requested, and for another
@@ -101,7 +101,7 @@ class PartialFile:
             )
         return "the file on the server has changed" if status == 416 else None
 
-    def why_whole(self, fields: Mapping[str, str], url: str) -> str | None:
+    def why_whole(self, fields: "Headers", url: str) -> str | None:
         """Return why a response with the header *fields* has the whole file; None if there is no part to continue."""
         if self._version is None or not self.count:
             return None
@@ -111,7 +111,7 @@ class PartialFile:
         """Download the whole file next; the part remains until its first bytes arrive."""
         self._version, self._good = None, (0, 0)
 
-    def begin(self, status: int, fields: Mapping[str, str], url: str) -> None:
+    def begin(self, status: int, fields: "Headers", url: str) -> None:
         """Prepare for the body of a response without a `problem`: it continues the part, or replaces it."""
         self._has_begun = True
         try:

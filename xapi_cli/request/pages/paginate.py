@@ -20,9 +20,8 @@ from xapi_cli.system.redact import redact_page_url
 from xapi_cli.system.render import pasteable, printable, shortened
 
 if TYPE_CHECKING:
-    import httpx
-
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.http.messages import Response
     from xapi_cli.request.pages.item_output import ItemOutput
 
 MAX_PAGE = 64 * 1024 * 1024  # bytes after content decoding
@@ -126,10 +125,10 @@ class Pages:
         self._unfinished = call if self.count else None
         self._items.begin_page()
         outcome, body = self._response(call)
-        if outcome.response.status_code == 304:
+        if outcome.response.status == 304:
             self._not_modified()
             return None
-        text = "" if outcome.response.status_code == 204 else _text(body, outcome.response)
+        text = "" if outcome.response.status == 204 else _text(body, outcome.response)
         if text:
             for item in self._spans(text, json.whole(text)):
                 self._items.add(json.compact(text, item))
@@ -147,7 +146,7 @@ class Pages:
             self._received(outcome)
             # without a file, `remaining` states the complete URL
             is_whole = self.count and self._output.file is not None
-            shown = printable(redact_page_url(str(outcome.response.url), self._given)) if is_whole else None
+            shown = printable(redact_page_url(outcome.response.request.url, self._given)) if is_whole else None
             self._write_error(outcome)
             error = status_error(outcome, self._tokens, shown=shown, body=self._output.beginning)
             if error is not None:
@@ -161,7 +160,7 @@ class Pages:
                 outcome = resumed
 
     def _write_error(self, outcome: Outcome) -> None:
-        if outcome.response.status_code < 400:
+        if outcome.response.status < 400:
             return
         size = self._output.size
         try:
@@ -206,10 +205,10 @@ class Pages:
                 target = self._next_text(text, options.next_field)
             else:
                 raw = [value for name, value in response.headers.raw if name.lower() == b"link"]
-                target = next_target((value.decode("utf-8", "surrogateescape") for value in raw), str(response.url))
+                target = next_target((value.decode("utf-8", "surrogateescape") for value in raw), response.request.url)
                 is_object = bool(text) and json.is_object(text, json.whole(text))
                 self._may_be_partial = not self.count and not raw and (is_object or options.items is not None)
-            url = None if target is None else urls.next_page(str(response.url), target)
+            url = None if target is None else urls.next_page(response.request.url, target)
         if url is not None:
             self._check_origin(url, outcome)
         return url
@@ -275,7 +274,7 @@ class Visited:
         return False
 
 
-def _body(response: "httpx.Response") -> bytearray:
+def _body(response: "Response") -> bytearray:
     """Return the body of *response*, which is too large if it has more than MAX_PAGE bytes; raises NetworkError."""
     page = bytearray()
     for chunk in decoded(response):
@@ -285,14 +284,14 @@ def _body(response: "httpx.Response") -> bytearray:
     return page
 
 
-def _text(page: bytearray, response: "httpx.Response") -> str:
+def _text(page: bytearray, response: "Response") -> str:
     """Return the *page*, the body of *response*, as a document; raises NetworkError."""
     if len(page) > MAX_PAGE:
         raise _error("the page is larger than 64 MiB", "request smaller pages, or omit --paginate")
     try:
         return json.document(page)
     except InvalidJSON as error:
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        kind = response.headers.get("Content-Type").partition(";")[0].strip()
         if kind and not kind.lower().endswith(("/json", "+json")):
             problem = f"the response is not JSON (Content-Type {shortened(kind, 80)})"
             raise _error(problem, "check PATH, or omit --paginate to see it") from None

@@ -13,8 +13,7 @@ from xapi_cli.usecases.doctor.check import NotChecked
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import httpx
-
+    from xapi_cli.http.messages import Response
     from xapi_cli.runtime import Runtime
     from xapi_cli.settings.config_file import Config
     from xapi_cli.settings.table import Settings
@@ -29,7 +28,7 @@ class Findings:
         self.config_file: Config | None = None
         self.valid_settings: Settings | None = None
         self.checked_state: Path | None = None
-        self.response: httpx.Response | None = None
+        self.response: Response | None = None
         self.probed_repository: TokenRepository | None = None
         self._store_reports: StoreReports | None = None
         self._store_error: StoreError | UsageError | None = None

@@ -1,0 +1,41 @@
+"""A transport whose server is a function of httpx requests, such as the handler of a respx router."""
+
+from collections.abc import Callable, Iterator
+
+import httpx
+
+from xapi_cli.http.messages import Request, Response
+from xapi_cli.http.transport import Transport
+
+
+class RoutedTransport(Transport):
+    """Pass each request to *handler*, and return its response with a body that is not read yet."""
+
+    def __init__(self, handler: Callable[[httpx.Request], httpx.Response]) -> None:
+        self._handler = handler
+        self.requests: list[Request] = []
+
+    def send(self, request: Request) -> Response:
+        self.requests.append(request)
+        sent = httpx.Request(request.method, request.url, headers=request.headers.raw, content=b"".join(request.body))
+        response = self._handler(sent)
+        reason = response.extensions.get("reason_phrase", b"")
+        return Response(request, response.status_code, response.headers.raw, Body(response.read()), reason=reason)
+
+    def close(self) -> None:
+        """Do nothing: there are no connections."""
+
+
+class Body:
+    """The body of a response, whose data is there."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._data
+
+    def discard(self) -> None:
+        """Do nothing: the body is in memory."""
+
+    close = discard

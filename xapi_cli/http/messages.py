@@ -1,0 +1,172 @@
+"""The requests that the transport sends, and the responses that it returns."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from xapi_cli import __version__
+from xapi_cli.http import urls
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from xapi_cli.http.timeouts import Timeouts
+
+    class Body(Protocol):
+        """The body of a response."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            """Yield the data that is left."""
+
+        def discard(self) -> None:
+            """End the body, and discard its rest if that is quick."""
+
+        def close(self) -> None:
+            """End the body."""
+
+
+USER_AGENT = f"xapi/{__version__}"
+
+RawHeader = tuple[bytes, bytes]
+WITH_CONTENT = frozenset({"PATCH", "POST", "PUT"})  # methods whose requests have a Content-Length even without a body
+
+
+class Headers:
+    """Header fields, as they are sent: *raw* are their names and values."""
+
+    def __init__(self, raw: Sequence[RawHeader]) -> None:
+        self.raw = raw
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return the value of the header *name*; the values of a repeated one are joined by `, ` (RFC 9110, 5.3)."""
+        wanted = name.lower().encode("ascii")
+        values = [value for each, value in self.raw if each.lower() == wanted]
+        return b", ".join(values).decode(self._encoding) if values else default
+
+    def __contains__(self, name: str) -> bool:
+        wanted = name.lower().encode("ascii")
+        return any(each.lower() == wanted for each, _ in self.raw)
+
+    @property
+    def _encoding(self) -> str:
+        """UTF-8 if all values are, otherwise ISO 8859-1."""
+        try:
+            b"".join(value for _, value in self.raw).decode()
+        except UnicodeDecodeError:
+            return "iso-8859-1"
+        return "utf-8"
+
+
+class Request(NamedTuple):
+    """A request with *method* for *target* to *server*, the scheme, the host and the port; *url* is for messages.
+
+    *authority* is the host, and the port unless it is the default, as in the URL.
+
+    *headers* has all headers except the one for a proxy. The *body* is iterated once for each time that the request is
+    sent; it *is_replayable* if it may be iterated at any time again. *timeouts* replaces those of the transport, and
+    *deadline*, a time of the monotonic clock, limits the whole request.
+    """
+
+    method: str
+    url: str
+    server: tuple[str, str, int]
+    authority: bytes
+    target: bytes
+    headers: Headers
+    body: Iterable[bytes] = ()
+    is_replayable: bool = True
+    timeouts: "Timeouts | None" = None
+    deadline: float | None = None
+    deadline_name: str = "--max-time"
+    attempt: int = 1  # the number of the attempt to send the same call, for the log
+    is_login: bool = False
+    is_safe_to_resend: bool = False  # a second one has no side effects
+    exposed: Callable[[], None] = lambda: None  # called before it is sent over a connection that others can read
+
+    def __repr__(self) -> str:
+        return f"Request({self.method!r}, …)"  # the URL and the headers may contain secrets
+
+
+def request_to(
+    method: str,
+    url: str,
+    headers: Sequence[RawHeader],
+    body: Iterable[bytes] | None = None,
+    length: int = 0,
+    **options: object,
+) -> Request:
+    """Return the request for *url*, an absolute URL that `urls` has checked, with Host and Content-Length.
+
+    *length* is that of the *body* in bytes. *options* are the other fields of `Request`.
+    """
+    raw = list(headers)
+    server, path = urls.split_server(url)
+    authority = server.partition("//")[2].encode("ascii")
+    if not any(name.lower() == b"host" for name, _ in raw):
+        raw.insert(0, (b"Host", authority))
+    if body is not None or method in WITH_CONTENT:
+        raw.append((b"Content-Length", b"%d" % length))
+    made = Request(
+        method, url, urls.origin(url), authority, path.encode("ascii"), Headers(raw), () if body is None else body
+    )
+    return made._replace(**options)  # type: ignore[arg-type]  # the fields have different types
+
+
+class Response:
+    """The response to *request*, whose *body* is not read yet; the request *started* at a time of the monotonic clock.
+
+    *tls* is the version of TLS. The connection *is_exposed* if others can read it; *abort* ends it from another thread.
+    """
+
+    elapsed = 0.0  # seconds until the response was closed
+
+    def __init__(
+        self,
+        request: Request,
+        status: int,
+        headers: Sequence[RawHeader],
+        body: "Body",
+        *,
+        started: float = 0.0,
+        reason: bytes = b"",
+        version: bytes = b"1.1",
+        tls: str | None = None,
+        is_exposed: bool = False,
+        abort: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.request, self.status, self.headers, self._body, self._started = (
+            request,
+            status,
+            Headers(headers),
+            body,
+            started,
+        )
+        self.reason, self.version, self.tls, self.is_exposed, self.abort = reason, version, tls, is_exposed, abort
+        self._is_closed = False
+
+    @property
+    def raw_headers(self) -> Sequence[RawHeader]:
+        """The names and values of the header fields."""
+        return self.headers.raw
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body without transfer coding, then close the response; raises NetworkError or TimeoutExpired."""
+        yield from self._body
+        self.close()
+
+    def discard(self) -> None:
+        """Close the response; discard its rest, which may be endless, if that is quick: the connection is reused."""
+        self._body.discard()
+        self.close()
+
+    def close(self) -> None:
+        """Close the response; discard only data that has arrived already."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._body.close()
+            self.elapsed = time.monotonic() - self._started
