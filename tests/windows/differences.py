@@ -13,12 +13,29 @@ _PYTHON = "it changes the modules, or the home directory, of the interpreter in 
 _TEXT = "Windows describes the error in other words"
 _UNIX = "it needs a name, a path, a file or bytes that Windows does not have"
 _SOCKET = "it connects to Redis over a Unix socket, or kills the process of the program, which is that of Wine"
+_UNIX_SOCKET = "the proxy has no Unix socket, which Python does not support on Windows"
 _AGENT = "the agent requires Linux"
 _CANCEL = "Wine does not cancel a blocked write"
 _SIGNAL = "the signal ends Wine, not the program"
 
 # Tests that cannot run, by file, by file and name, or with parameters.
 LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "commands/test_proxy.py::test_a_note_says_what_to_run_in_another_shell[args0-line]",
+            ("commands/test_proxy.py::test_a_socket_that_is_in_use_is_kept_and_one_that_was_left_behind_is_replaced"),
+            "commands/test_proxy.py::test_a_socket_without_a_usable_path_is_a_usage_error[in a deleted directory]",
+            "commands/test_proxy.py::test_a_unix_socket_in_a_private_directory_needs_no_key",
+            "commands/test_proxy.py::test_ctrl_c_ends_the_proxy_with_exit_code_0[args0]",
+            "commands/test_proxy.py::test_options_that_are_not_valid_are_refused[args3-is too long for a socket]",
+            (
+                "commands/test_proxy.py::"
+                "test_options_that_are_not_valid_are_refused[args4-/dev/null exists and is not a socket]"
+            ),
+            "commands/test_proxy.py::test_sighup_ends_the_proxy_with_its_exit_code",
+        ),
+        _UNIX_SOCKET,
+    ),
     **dict.fromkeys(
         (
             "commands/test_batch_jq_slow.py",
@@ -187,6 +204,8 @@ LEFT_OUT: dict[str, str] = {
             "journeys/test_destinations.py::test_equivalent_base_urls_are_the_same",
             "journeys/test_destinations.py::test_exec_passes_on_only_the_profile_of_its_base_url",
             "journeys/test_token_file.py::test_each_command_reads_the_file",
+            "commands/test_proxy.py::test_a_failed_login_is_502_until_the_password_is_corrected",
+            "commands/test_proxy.py::test_another_password_is_tried_at_once_and_the_same_one_is_not",
         ),
         _COMMAND,
     ),
@@ -219,6 +238,10 @@ LEFT_OUT: dict[str, str] = {
             ),
             "commands/test_token_show.py::test_with_a_supplied_token_the_keyring_is_not_imported",
             "journeys/test_storage.py::test_with_a_supplied_token_keyring_is_not_imported",
+            "commands/test_proxy.py::test_after_max_time_the_command_ends_too",
+            "commands/test_proxy.py::test_another_xapi_is_a_client_and_the_exit_code_is_that_of_the_command",
+            "commands/test_proxy.py::test_the_end_of_the_command_is_the_end_of_the_proxy[command0-137]",
+            "commands/test_proxy.py::test_the_end_of_the_command_is_the_end_of_the_proxy[command1-255]",
         ),
         _SHELL,
     ),
@@ -280,6 +303,7 @@ LEFT_OUT: dict[str, str] = {
             "commands/test_profile.py::test_a_path_relative_to_a_directory_that_is_not_valid_utf_8_is_refused",
             "commands/test_profile.py::test_a_value_that_is_not_valid_utf_8_is_refused",
             "commands/test_request_usage.py::test_a_username_or_a_filter_that_is_not_valid_utf_8_is_named",
+            "commands/test_proxy.py::test_a_command_gets_the_address_and_a_key_but_no_secret",
         ),
         _UNIX,
     ),
@@ -324,6 +348,8 @@ LEFT_OUT: dict[str, str] = {
             "commands/test_sandbox.py",
             "commands/test_request_continue_processes.py",
             "commands/test_request_pages_stream.py::test_a_signal_ends_the_pages_at_once",
+            "commands/test_proxy.py::test_a_note_says_what_to_run_in_another_shell[args1-lines]",
+            "commands/test_proxy.py::test_sigterm_reaches_the_command",
         ),
         _SIGNAL,
     ),

@@ -17,6 +17,7 @@ _PATH = re.compile(r"\bZ:((?:\\[^\s\\:;,'\"`]+)+)")
 
 Xapi.can_fork = False
 Xapi.is_imitated = True
+Xapi.handles_signals = False  # they end Wine
 setattr(Xapi, "translate", lambda _, text: _PATH.sub(lambda match: match[1].replace("\\", "/"), text))  # noqa: B010 - mypy rejects an assignment
 
 
