@@ -45,7 +45,9 @@ class RateLimiter:
     @property
     def next_time(self) -> float:
         """Return the time from which the next request may be sent."""
-        if len(self._times) < self._limit or not self._times:
+        if not self._limit:
+            return self._resumes
+        if len(self._times) < self._limit:
             return max(self._due, self._resumes)
         return max(self._due, self._resumes, self._times[0] + self._window)
 
