@@ -25,9 +25,8 @@ if TYPE_CHECKING:
             """End the body."""
 
 
-USER_AGENT = f"xapi/{__version__}"
-
 RawHeader = tuple[bytes, bytes]
+USER_AGENT = f"xapi/{__version__}"
 WITH_CONTENT = frozenset({"PATCH", "POST", "PUT"})  # methods whose requests have a Content-Length even without a body
 
 
@@ -51,7 +50,7 @@ class Headers:
     def _encoding(self) -> str:
         """UTF-8 if all values are, otherwise ISO 8859-1."""
         try:
-            b"".join(value for _, value in self.raw).decode()
+            b"\n".join(value for _, value in self.raw).decode()
         except UnicodeDecodeError:
             return "iso-8859-1"
         return "utf-8"
@@ -60,11 +59,10 @@ class Headers:
 class Request(NamedTuple):
     """A request with *method* for *target* to *server*, the scheme, the host and the port; *url* is for messages.
 
-    *authority* is the host, and the port unless it is the default, as in the URL.
-
-    *headers* has all headers except the one for a proxy. The *body* is iterated once for each time that the request is
-    sent; it *is_replayable* if it may be iterated at any time again. *timeouts* replaces those of the transport, and
-    *deadline*, a time of the monotonic clock, limits the whole request.
+    *authority* is the host, and the port unless it is the default, as in the URL. *headers* has all headers except the
+    one for a proxy. The *body* is iterated once for each time that the request is sent; it *is_replayable* if it may be
+    iterated at any time again. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic
+    clock, limits the whole request.
     """
 
     method: str
@@ -134,13 +132,8 @@ class Response:
         is_exposed: bool = False,
         abort: Callable[[], None] = lambda: None,
     ) -> None:
-        self.request, self.status, self.headers, self._body, self._started = (
-            request,
-            status,
-            Headers(headers),
-            body,
-            started,
-        )
+        self.request, self.status, self.headers = request, status, Headers(headers)
+        self._body, self._started = body, started
         self.reason, self.version, self.tls, self.is_exposed, self.abort = reason, version, tls, is_exposed, abort
         self._is_closed = False
 
