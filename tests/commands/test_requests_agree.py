@@ -10,6 +10,7 @@ from tests.support.servers import Server, serve
 
 CALLS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "GET": (["/a?b=c"], {"path": "/a?b=c"}),
+    "a number as a header": (["/a", "X-One:1.0"], {"path": "/a", "headers": {"X-One": 1.0}}),
     "GET with a header": (["/a", "X-One:1"], {"path": "/a", "headers": {"X-One": "1"}}),
     "POST without a body": (["POST", "/a"], {"path": "/a", "method": "POST"}),
     "PUT without a body": (["PUT", "/a", "X-One:1"], {"path": "/a", "method": "PUT", "headers": {"X-One": "1"}}),

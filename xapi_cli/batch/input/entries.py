@@ -157,7 +157,7 @@ def _parameters(name: str, value: Any) -> list[str]:
 def _header(name: str, value: Any) -> Header:
     """Return the header; null removes a default header, like `Name:` on the command line."""
     if value is not None and not isinstance(value, str):
-        raise InvalidLine(f'"headers" has a value for {shortened(name, 60)!r} that is not a string')
+        raise InvalidLine(f'"headers" has a value for {shortened(name, 60)!r} that is not a string or number')
     _check_text(name, "headers")
     _check_text(value or "", "headers")
     return items.checked_header(name, value)
