@@ -30,9 +30,11 @@ from xapi_cli.__main__ import main
 sys.executable = sys.argv.pop(1)
 main()
 """
-# The agent, but it waits until a file exists: before it loads its modules, during a warm-up request, or when it ends.
+# The agent, but it waits until a file exists: before it loads its modules, before a warm-up request or during one, or
+# when it ends.
 _HELD = """#!{python} -P
 import os, sys, time
+from xapi_cli.__main__ import main
 from xapi_cli.agent import daemon, listener, preload
 
 def held(function):
@@ -47,23 +49,31 @@ if {step!r} == "load":
     preload.load = held(preload.load)
 elif {step!r} == "warm-up":
     preload._run = held(preload._run)
+elif {step!r} == "response":
+    preload._respond = held(preload._respond)
 else:
     listener.Listeners.remove = held(listener.Listeners.remove)
+if "--foreground" in sys.argv:
+    main()
 daemon.run_in_background(sys.argv[4:])
 """
 _COUNT = 12
 
 
 class Held:
-    """An agent that `xapi agent start`, the *process*, starts, and that waits at a step until `go_on`."""
+    """An agent that waits at a step until `go_on`; *process* is `xapi agent start`, which starts it or is the agent."""
 
-    def __init__(self, agent: Agent, directory: Path, step: str) -> None:
+    def __init__(self, agent: Agent, directory: Path, step: str, *, foreground: bool = False) -> None:
         directory.mkdir()
         script = directory / "python"
         script.write_text(_HELD.format(python=PYTHON, directory=str(directory), step=step))
         script.chmod(0o700)
         self._agent, self._directory = agent, directory
-        self.process = agent.xapi.start(str(script), "agent", "start", argv=(str(PYTHON), "-Pc", _STARTS_ANOTHER_AGENT))
+        if foreground:
+            self.process = agent.xapi.start("agent", "start", "--foreground", argv=(str(script),))
+        else:
+            starts = (str(PYTHON), "-Pc", _STARTS_ANOTHER_AGENT)
+            self.process = agent.xapi.start(str(script), "agent", "start", argv=starts)
 
     def wait(self) -> int:
         """Wait until the agent is at the step; return its process id."""
@@ -245,6 +255,29 @@ def test_a_signal_that_ends_a_starting_agent_is_not_reported_as_a_success(
     assert "the agent failed to start" in first.end().err
     assert _state(stopped) == "stopped"
     assert {path.name for path in stopped.directory.iterdir()} == {"lock"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_a_warm_up_request_ends_an_agent_in_the_foreground(
+    stopped: Agent, tmp_path: Path, number: signal.Signals
+) -> None:
+    first = Held(stopped, tmp_path / "held", "response", foreground=True)
+    os.kill(first.wait(), number)
+    first.go_on()
+
+    assert first.end() == Outcome(128 + number, "", "")
+    assert {path.name for path in stopped.directory.iterdir()} == {"lock"}
+
+
+def test_a_signal_during_a_warm_up_request_is_not_reported_as_a_success(
+    stopped: Agent, hold: Callable[[str], Held]
+) -> None:
+    first = hold("response")
+    os.kill(first.wait(), signal.SIGTERM)
+    first.go_on()
+
+    assert "the agent failed to start" in first.end().err
+    assert _state(stopped) == "stopped"
 
 
 def test_ctrl_c_in_a_terminal_while_a_login_starts_the_agent(stopped: Agent, env: Environ) -> None:

@@ -20,6 +20,7 @@ from xapi_cli.http.relay import loans
 from xapi_cli.http.relay.messages import Loan, MessageSocket, ProtocolError
 from xapi_cli.runtime import Runtime
 from xapi_cli.store import registry
+from xapi_cli.system import signals
 from xapi_cli.system.private_files import StateDirectory
 
 _NOT_LOADED = (
@@ -134,6 +135,7 @@ def _run(directory: Path, command: Sequence[str], lenders: OpenLender | None = N
     runtime = Runtime({**environ, **variables}, open_lender=lenders)
     main.run(command, lambda: runtime)
     runtime.close()
+    signals.terminate_if_received()  # the command has taken the signal as its own end
 
 
 @contextmanager

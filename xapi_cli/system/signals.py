@@ -51,6 +51,7 @@ class _CallersAlarm(NamedTuple):
 
 _callers_alarm: _CallersAlarm | None = None  # while SIGALRM and the timer are used for a limit of xapi
 _is_sigchld_ignored = False  # by the caller
+_received: int | None = None  # the signal that terminates this process
 
 
 def install_handlers() -> None:
@@ -66,6 +67,12 @@ def install_handlers() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _is_sigchld_ignored = True
     sys.unraisablehook = _reraise
+
+
+def terminate_if_received() -> None:
+    """Terminate again after a signal, which may have ended only a command that runs as a part of this one."""
+    if _received is not None:
+        _terminate(_received, None)
 
 
 def restore() -> None:
@@ -245,6 +252,8 @@ def _termination_signals() -> list[int]:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     """Unwind the stack; ignore further signals, and exit the process if cleanup exceeds its time limit."""
+    global _received  # noqa: PLW0603  # see above
+    _received = number
     if sys.platform != "win32":
         for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(handled, signal.SIG_IGN)
