@@ -2,12 +2,14 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.store.conftest import Open
 from tests.store.keyring.processes import ME, READ, REMEDY, Run, ended
 from tests.support.keyring_session import KeyringSession
+from tests.support.threads import wait_until
 from xapi_cli.store.keyring.items import service_of
 from xapi_cli.tokens import Record, Token
 
@@ -107,6 +109,42 @@ def test_many_concurrent_clients_neither_fail_nor_crash_the_daemon(run: Run, gno
     assert gnome_keyring.lives
     assert gnome_keyring.pid == pid
     assert gnome_keyring.count("xapi") == 1
+
+
+def test_probes_with_different_state_directories_do_not_disturb_each_other(
+    run: Run, gnome_keyring: KeyringSession, tmp_path: Path
+) -> None:
+    held, go_on = tmp_path / "held", tmp_path / "go-on"
+    first = run(
+        "from xapi_cli.store.keyring.items import BackendItems\n"
+        "get = BackendItems.get\n"
+        "def wait(*args):\n"
+        f"    Path({str(held)!r}).touch()\n"
+        f"    while not Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
+        "    return get(*args)\n"
+        "BackendItems.get = wait\n"
+        "failing(store(timeout=20).probe); print('end')",
+        gnome_keyring.environ | {"STATE": str(tmp_path / "one")},
+    )
+    wait_until(held.exists, "the item has been written")
+    second = run("failing(store().probe); print('end')", gnome_keyring.environ | {"STATE": str(tmp_path / "two")})
+    outcome = ended(second)[0]
+    go_on.touch()
+    assert [outcome, ended(first)[0]] == [["end"]] * 2
+    assert gnome_keyring.count("probe") == 0
+
+
+def test_a_probe_deletes_the_item_of_one_that_was_killed(run: Run, gnome_keyring: KeyringSession) -> None:
+    killed = run(
+        "from xapi_cli.store.keyring.items import BackendItems\n"
+        "BackendItems.delete = lambda *_: os.kill(os.getpid(), 9)\n"
+        "store().probe()",
+        gnome_keyring.environ,
+    )
+    killed.communicate(timeout=30)
+    assert gnome_keyring.count("probe") == 1
+    assert ended(run("store().probe(); print('end')", gnome_keyring.environ))[0] == ["end"]
+    assert gnome_keyring.count("probe") == 0
 
 
 def test_a_killed_client_blocks_no_process_and_leaves_the_old_record_or_the_new_one(

@@ -1,6 +1,7 @@
 """Storage `keyring`: one item per account in the operating system's keyring, which may not respond."""
 
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,7 @@ __all__ = ["KeyringLocked", "KeyringNotPersistent", "KeyringStore", "KeyringTime
 
 T = TypeVar("T")
 
-_PROBE = "xapi: probe"
+_PROBE = "xapi: probe "
 _SESSION = "DBUS_SESSION_BUS_ADDRESS"
 
 
@@ -42,6 +43,7 @@ class KeyringStore:
         self._environ = options.environ
         self._silence = _silence if options.silence else contextlib.nullcontext
         self._access = ExclusiveAccess("keyring", options, notice=self._warn_of_waiting)
+        self._state = options.state
         self._backends = Backends(options.state, options.environ)
         self._backend: KeyringBackend | None = None
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
@@ -52,11 +54,16 @@ class KeyringStore:
         return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
 
     def probe(self) -> None:
-        """Write an item and read it back; raise StoreError on failure. If it cannot be deleted, only warn."""
+        """Write an item and read it back; raise StoreError on failure. If it cannot be deleted, only warn.
+
+        The item belongs to the state directory, because only processes that share it exclude each other. The next probe
+        replaces what a process that was killed has left.
+        """
         text = f"probe {os.urandom(8).hex()}"
+        service = _PROBE + hashlib.sha256(os.fsencode(self._state.path)).hexdigest()[:16]
 
         def probe(backend: "KeyringBackend") -> StoreError | None:
-            items = BackendItems(backend, _PROBE, "probe", self._access)
+            items = BackendItems(backend, service, "probe", self._access)
             ChunkedItem(items, plain=True).write(text)
             try:
                 items.delete(HEAD)
