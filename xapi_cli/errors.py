@@ -157,7 +157,8 @@ class AuthenticationError(XapiError):
 class LoginRefused(AuthenticationError):
     """The token endpoint rejected the username and password.
 
-    Without an error code (RFC 6749, section 5.2), the response may come from a server other than the API.
+    *has_error_code* is False if the response has no error code (RFC 6749, section 5.2): it may come from a server other
+    than the API.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, has_error_code: bool = True) -> None:

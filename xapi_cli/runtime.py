@@ -227,7 +227,10 @@ class Runtime:
         )
 
     def check_server(self, base_url: str) -> bool:
-        """Raise NetworkError or TimeoutExpired unless a server responds; return False and warn if it may be another."""
+        """Return whether the API seems to respond at *base_url*, and warn if not.
+
+        Raises NetworkError or TimeoutExpired if no server responds.
+        """
         from xapi_cli.auth import endpoint_probe
 
         _, problem = endpoint_probe.probe(

@@ -70,16 +70,18 @@ def test_the_soft_limit_does_not_limit_the_jobs_of_a_batch(xapi: Xapi) -> None:
     assert (process.returncode, out.count(b'"status": 200')) == (0, CALLS), out[-300:]
 
 
-@pytest.mark.parametrize(("limit", "requests"), [(64, "32 requests"), (24, "one request")])
-def test_a_batch_sends_no_more_requests_at_a_time_than_files_can_be_open(xapi: Xapi, limit: int, requests: str) -> None:
+@pytest.mark.parametrize(("limit", "requests", "jobs"), [(64, "32 requests", 32), (24, "one request", 1)])
+def test_a_batch_sends_no_more_requests_at_a_time_than_files_can_be_open(
+    xapi: Xapi, limit: int, requests: str, jobs: int
+) -> None:
     with Server([serve()]) as server:
         process = xapi.start(
             "batch", "-j", "400", stdin=subprocess.PIPE, env=bearing(server), argv=limited(f"-n {limit}")
         )
         out, err = process.communicate(b'{"path": "/", "method": "POST"}\n' * CALLS, timeout=60)
 
-    warning = f"xapi: warning: the limit of {limit} open files allows {requests} at a time, not 400; raise it with"
-    assert err.decode().startswith(f"{warning} `ulimit -n`\nxapi: {CALLS} lines in ")
+    warning = f"xapi: warning: the limit of {limit} open files allows {requests} at a time, not 400; use --jobs {jobs}"
+    assert err.decode().startswith(f"{warning}, or raise the hard limit (`ulimit -H -n`)\nxapi: {CALLS} lines in ")
     assert (process.returncode, out.count(b'"status": 200')) == (0, CALLS), out[-300:]
 
 

@@ -2,7 +2,7 @@ import re
 from typing import Any
 
 from tests.support.routed_transport import Body
-from xapi_cli.http.messages import Request, Response, request_to
+from xapi_cli.http.messages import Request, Response, build_request
 from xapi_cli.request.verbose import VerboseLog
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.style import Style
@@ -11,7 +11,7 @@ PLAIN = Style(enabled=False)
 
 
 def _get(url: str, *headers: tuple[bytes, bytes]) -> Request:
-    return request_to("GET", url, headers)
+    return build_request("GET", url, headers)
 
 
 def _response(status: int, *headers: tuple[bytes, bytes], **more: Any) -> Response:

@@ -32,13 +32,13 @@ def probe(
     secrets are sent. The time limit is *timeout* seconds, at most 10, and not later than the monotonic time
     *deadline*. Raises NetworkError or TimeoutExpired if there is no response.
     """
-    from xapi_cli.http.messages import request_to
+    from xapi_cli.http.messages import build_request
 
     url = token_url(base_url)
     headers = [(b"Accept", b"application/json"), (b"Accept-Encoding", b"identity")]
     name = "--timeout" if timeout <= _MAX_TIMEOUT else f"the probe's limit of {_MAX_TIMEOUT:.0f} s"
     limit = time_limit(min(timeout, _MAX_TIMEOUT), deadline, name=name)
-    response = transport.send(request_to("GET", url, headers, **limit))
+    response = transport.send(build_request("GET", url, headers, **limit))
     response.close()
     return response, _problem(response, printable(url))
 

@@ -63,7 +63,7 @@ def request_token(
     ClientStatusError, ServerStatusError, InvalidTokenResponse, NetworkError or TimeoutExpired.
     """
     from xapi_cli.http.content_coding import decode
-    from xapi_cli.http.messages import USER_AGENT, request_to
+    from xapi_cli.http.messages import USER_AGENT, build_request
 
     url, body = token_url(identity.base_url), form(identity.username, password)
     where = printable(identity.base_url)
@@ -73,7 +73,7 @@ def request_token(
         (b"User-Agent", USER_AGENT.encode("ascii")),
         (b"Content-Type", b"application/x-www-form-urlencoded"),
     ]
-    request = request_to(
+    request = build_request(
         "POST",
         url,
         headers,

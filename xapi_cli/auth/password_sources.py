@@ -132,7 +132,7 @@ def prompt_until_accepted(
     """Prompt for what *log_in* needs, such as a password, and log in; return what *log_in* returns, and the input.
 
     After LoginRefused, *prompt* is called again with that error, three times in total, after a warning through *warn*.
-    The same input is not sent twice.
+    The same input is not sent twice. Raises LoginRefused after the last attempt, and any other error of *log_in*.
     """
     rejected: dict[Typed, LoginRefused] = {}
     last: LoginRefused | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
-_BACKLOG = 0.1  # seconds of the rate that may be sent at once, to make up for delays of the event loop
+_BACKLOG = 0.1  # seconds by which the event loop can delay requests without delaying those after them
 _UNITS = {"s": 1, "m": 60}  # seconds
 
 
@@ -27,8 +27,8 @@ def parse_rate(text: str) -> float:
 class RateLimiter:
     """A limit of *rate* requests per second, or none if that is None.
 
-    Requests are due at a steady rate. A request that is late does not delay those after it, but no second has more
-    than *rate* requests. Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
+    Requests are due at a steady rate. A request that is late does not delay those after it, but at most *rate* requests
+    are sent in any second. Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
     """
 
     def __init__(

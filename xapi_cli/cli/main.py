@@ -77,21 +77,21 @@ class _Xapi(Group):
         return command(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that *args* begin with, for these arguments; raise UsageError if it is unknown."""
+        """Return the command that *args* begin with, with the flags in *args*; raise UsageError if it is unknown."""
         name, *rest = args
-        if name in COMMANDS and name not in _complete and not ctx.resilient_parsing:
+        if name in COMMANDS and name not in _with_all_flags and not ctx.resilient_parsing:
             return name, typer.main.get_command(_command(name, rest)), rest
         return super().resolve_command(ctx, args)
 
 
-_complete: dict[str, Any] = {}  # the commands; processes of an agent get them from the process that forks them
+_with_all_flags: dict[str, Any] = {}  # commands; processes of an agent get them from the process that forks them
 
 
 def command(name: str) -> Any:
     """Return the command *name* with its subcommands and all flags, as Typer runs it."""
-    if name not in _complete:
-        _complete[name] = typer.main.get_command(_command(name))
-    return _complete[name]
+    if name not in _with_all_flags:
+        _with_all_flags[name] = typer.main.get_command(_command(name))
+    return _with_all_flags[name]
 
 
 @cache
@@ -100,7 +100,7 @@ def _program() -> Any:
 
 
 def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
-    """Return the command *name* with its subcommands, if any, and all flags or at least those that *args* contain."""
+    """Return the command *name* with its subcommands, if any, and all flags; with *args*, at least those in them."""
     module, subcommands = _module(name), COMMANDS[name]
     names = subcommands or (name,)
     selected = next(iter(args or ()), None) if subcommands else name

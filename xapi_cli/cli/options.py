@@ -47,8 +47,9 @@ def settings_flags(
     takes their values as `**flags`. With *base_url_argument*, which checks it, the argument `url` of the command is the
     same as --base-url.
 
-    The command gets its flags from its method `with_flags`, because the modules of *options* are needed only then. It
-    takes the arguments of a call, whose other flags it omits: making all those of `request` takes 4 ms.
+    The command gets its flags from its method `with_flags`, because the modules of *options* are needed only then.
+    Given the arguments of a call, the method adds only the flags that they contain: adding all those of `request` takes
+    4 ms.
     """
     ordered = [name for name in SETTINGS if name in names]
 

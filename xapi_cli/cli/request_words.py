@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
-from xapi_cli.openapi.routes import BRIEF, Routes
+from xapi_cli.openapi.routes import INTERACTIVE_BUDGET, Routes
 from xapi_cli.request import items
 from xapi_cli.settings import config_file, paths, resolve
 from xapi_cli.system.private_files import StateDirectory
@@ -101,7 +101,7 @@ class _Completion:
     """Words for the arguments and options in *params*, from *index*, below the path of the base URL."""
 
     def __init__(self, params: dict[str, Any], index: "Index", base_path: str) -> None:
-        self._params, self._index, self._routes = params, index, Routes(index, base_path, BRIEF)
+        self._params, self._index, self._routes = params, index, Routes(index, base_path, INTERACTIVE_BUDGET)
 
     def words(self, incomplete: str, option: str | None) -> Iterator[str]:
         """Yield the words that begin with *incomplete*, for an argument or for a value of *option*."""

@@ -29,7 +29,7 @@ Current = Annotated[
     str | None,
     typer.Argument(
         metavar="[FILE|PATH|-]",
-        help="The API description to compare with; by default, that at the place of the loaded one.",
+        help="The API description to compare with; by default, the loaded one, read again from its source.",
         show_default=False,
     ),
 ]
@@ -46,7 +46,7 @@ Arguments = Annotated[
 
 @settings_flags(*ACCOUNT, *NETWORK)
 def load(ctx: typer.Context, source: Source) -> None:
-    """Load an API description: OpenAPI 3 or Swagger 2.
+    """Load an API description (OpenAPI 3 or Swagger 2).
 
     Reads FILE, or stdin if it is -. If FILE does not exist and the argument
     starts with a slash or is a URL below the base URL, requests it from the API

@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether a proxy gets each request, with a whole URL as its target; otherwise, at most a tunnel is opened."""
+        """Whether each request goes to a proxy, with a complete URL; a proxy for https only opens a tunnel."""
         return self.proxy is not None and self.scheme == "http"
 
     def __str__(self) -> str:

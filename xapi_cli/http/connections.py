@@ -54,7 +54,7 @@ class CarriedExchange(Exchange):
             self.expires = time.monotonic() + self._timeout
 
     def receive_block(self) -> bool:
-        """Process a block that has arrived, so that others are served then; return whether there was one."""
+        """Process one block that has arrived, so that other exchanges get a turn; return whether there was one."""
         try:
             data: bytes | OSError | None = self.connection.receive_now()
         except OSError as error:
@@ -145,7 +145,7 @@ class Connections(Generic[R, E]):
     def resend(self, request: R, route: Route) -> None:
         """Send *request*, which failed on a connection that was open before, over a new connection.
 
-        If it fails there too, it is the request that ends the connection, and not the time of its idleness.
+        If it fails there too, the cause is the request, and not that the connection was idle for too long.
         """
         self._resending.setdefault(route, deque()).append(request)
         self._dial_for_waiting(route)
@@ -244,9 +244,9 @@ class Connections(Generic[R, E]):
     # timeouts
 
     def expired(self, now: float) -> Iterator[tuple[R, E]]:
-        """Yield the requests that have timed out, except those with unread data: this process was late then.
+        """Yield the requests that have timed out, except those with unread data: this process was late, not the server.
 
-        Those that end meanwhile are omitted.
+        Requests that end while the caller iterates are omitted.
         """
         expired: list[tuple[R, E]] = [
             (request, exchange)

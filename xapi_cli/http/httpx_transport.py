@@ -19,9 +19,10 @@ class HttpxTransport(httpx.BaseTransport):
     """Send requests of httpx over *transport*.
 
     Each request carries its timeouts, in the `timeout` extension of httpx. The extension `deadline`, a time of the
-    monotonic clock, limits the whole request; `attempt` is the number of the attempt, for the log. A response has the
-    extensions `tls`, the version of TLS, `exposed`, whether others can read the connection, and `discard`, which ends
-    the body.
+    monotonic clock, limits the whole request, and messages call that limit `deadline_name`; `attempt` is the number of
+    the attempt, for the log. A response has the
+    extensions `tls`, the version of TLS; `exposed`, whether others can read the connection; and `discard`, a function
+    that ends the body.
     """
 
     def __init__(self, transport: Transport) -> None:

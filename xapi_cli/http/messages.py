@@ -60,8 +60,8 @@ class Request(NamedTuple):
     """A request with *method* for *target* to *server*, the scheme, the host and the port; *url* is for messages.
 
     *authority* is the host, and the port unless it is the default, as in the URL. *headers* has all headers except the
-    one for a proxy. The *body* is iterated once for each time that the request is sent; it *is_replayable* if it may be
-    iterated at any time again. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic
+    one for a proxy. The *body* is iterated once for each time that the request is sent; it *is_replayable* if it can be
+    iterated again at any time. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic
     clock, limits the whole request.
     """
 
@@ -85,7 +85,7 @@ class Request(NamedTuple):
         return f"Request({self.method!r}, …)"  # the URL and the headers may contain secrets
 
 
-def request_to(
+def build_request(
     method: str,
     url: str,
     headers: Sequence[RawHeader],
@@ -153,12 +153,12 @@ class Response:
         self.close()
 
     def discard(self) -> None:
-        """Close the response; discard its rest, which may be endless, if that is quick: the connection is reused."""
+        """Close the response; discard the rest of its body if that is quick, so that the connection can be reused."""
         self._body.discard()
         self.close()
 
     def close(self) -> None:
-        """Close the response; discard only data that has arrived already."""
+        """Close the response; discard only data that has already arrived."""
         if not self._is_closed:
             self._is_closed = True
             self._body.close()

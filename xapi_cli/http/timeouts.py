@@ -27,7 +27,7 @@ class Timeouts(NamedTuple):
 
 
 def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout") -> dict[str, Any]:
-    """Return the fields of a request that may take *seconds* as a whole, and not longer than until *deadline*.
+    """Return the fields of a `Request` that may take *seconds* in total, but not longer than until *deadline*.
 
     *name* is what the message about a timeout calls the limit of *seconds*.
     """

@@ -32,12 +32,13 @@ class BodyConsumed(Exception):
 class Transport:
     """A thread-safe transport that keeps connections open between requests.
 
-    *timeout*, in seconds, limits each wait of a request that does not carry its own timeouts: for the connection up to
-    the completed TLS handshake, each wait while sending, the wait for the complete response headers and then each wait
-    for more of the body. *tls* is that of `Dialer`. *proxy* returns the proxy for a scheme, host and port, or None.
-    *trace* is called with a line about each connection. *waiting* returns a context manager for the wait until the
-    response headers of a host arrive. *on_request* is called with each request before it is sent, *on_response*
-    with its response. *lender* is asked for a connection before one is opened. *log* gets each request that is sent.
+    *timeout*, in seconds, limits each wait of a request that does not carry its own timeouts: the wait for a
+    connection, up to the completed TLS handshake, each wait while sending, the wait for the complete response headers,
+    and then each wait for more of the body. *tls* is that of `Dialer`. *proxy* returns the proxy for a scheme, host and
+    port, or None. *trace* is called with a line about each connection. *waiting* returns a context manager for the wait
+    until the response headers of a host arrive. *on_request* is called with each request before it is sent,
+    *on_response* with its response. *lender* is asked for a connection before one is opened. *log* gets each request
+    that is sent.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Transport:
     def send(self, request: Request) -> Response:
         """Return the response to *request* with a body that is not read yet.
 
-        Raises UsageError, NetworkError or TimeoutExpired, and BodyConsumed.
+        Raises UsageError, NetworkError, TimeoutExpired or BodyConsumed.
         """
         if self._on_request is not None:
             self._on_request(request)
@@ -175,8 +176,8 @@ def open_transport(
     """Return a transport that trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
 
     Both are read when a connection first needs them. With *open_lender*, connections are borrowed. The other parameters
-    are those of `Transport`. It sends only explicit requests: it adds no credentials and no cookies, and follows no
-    redirects. Raises UsageError if *ca_bundle* does not exist.
+    are those of `Transport`, which adds no credentials and no cookies, and follows no redirects. Raises UsageError if
+    *ca_bundle* does not exist.
     """
     if ca_bundle:
         from xapi_cli.http import tls

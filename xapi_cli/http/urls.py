@@ -138,7 +138,7 @@ def origin(url: str) -> Origin:
 def split_server(url: str) -> tuple[str, str]:
     """Return the scheme and the server of *url*, and the rest, which starts with a slash.
 
-    *url* is one that a function of this module has returned, so that it has a path.
+    *url* was returned by a function of this module, so it has a path.
     """
     slash = url.index("/", _LONGEST_SCHEME)
     return url[:slash], url[slash:]
@@ -194,7 +194,7 @@ def with_port(host: str, port: int) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return *host*, an IPv6 address in brackets."""
+    """Return *host*, in brackets if it is an IPv6 address."""
     return f"[{host}]" if ":" in host else host
 
 

@@ -23,9 +23,7 @@ _MAX_COMPARED, _MAX_WORDS, _MAX_SIMILAR = 2000, 200, 3
 _MAX_LENGTH, _MAX_DIFFERENCE = 40, 2  # characters; the time for a word is quadratic in its length
 # A part of a template after which the segments of a path may differ from those of the template.
 _OPEN = re.compile(r"[?#%]|\{[^{}]*(?:[*+:=&;]|$)")
-
-
-BRIEF = 250_000  # a budget, which takes 5 ms: for what must not delay the user
+INTERACTIVE_BUDGET = 250_000  # characters, which take 5 ms: for a lookup that must not delay the user
 
 
 class TooManyTemplates(Exception):

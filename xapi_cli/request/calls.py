@@ -57,7 +57,7 @@ def displayed(url: str) -> str:
     return printable(redact_url(url))
 
 
-def displayed_place(url: str) -> str:
+def displayed_without_query(url: str) -> str:
     """Return *url* as `displayed` does, without its query, for the error of a response."""
     return displayed(url.partition("?")[0])
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote, unquote_plus
 from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.index import Entry, Index, InvalidIndex
-from xapi_cli.openapi.routes import BRIEF, Routes, TooManyTemplates
+from xapi_cli.openapi.routes import INTERACTIVE_BUDGET, Routes, TooManyTemplates
 from xapi_cli.openapi.templates import as_typed, placeholders
 from xapi_cli.request.items import Items, sent_method
 from xapi_cli.request.options import RequestOptions
@@ -58,7 +58,7 @@ def _difference(index: Index, base_url: str, method: str, url: str, request: "_R
     base_path, path = urls.path_of(base_url), urls.path_of(url)
     if not f"{path}/".startswith(f"{base_path}/"):
         return None  # a URL beside the base path
-    routes, path = Routes(index, base_path, BRIEF), path[len(base_path) :] or "/"
+    routes, path = Routes(index, base_path, INTERACTIVE_BUDGET), path[len(base_path) :] or "/"
     found = list(routes.matches(path))
     if not found:
         return None if index.info.is_partial else _unknown_path(routes, path)

@@ -125,8 +125,8 @@ def parse(
     """Parse the ITEMs *arguments*, and the values of `-q` and `-H`.
 
     *before* is the number of arguments that precede *arguments*; error messages
-    state positions. An option that is Placed keeps its place among *arguments*;
-    others come first. *read* returns the text of a file, for headers and query
+    state positions. A value that is Placed keeps its place among *arguments*;
+    other values come first. *read* returns the text of a file, for headers and query
     parameters whose value is in one. Raises UsageError.
     """
     items = Items()
@@ -141,7 +141,7 @@ def parse(
 
 
 class Placed(str):
-    """The value of an option on a command line that knows how many arguments precede it there."""
+    """The value of an option, which knows how many arguments precede it on the command line."""
 
     __slots__ = ("preceding",)
 
@@ -204,7 +204,7 @@ def method(text: str) -> str:
 
 
 def sent_method(given: str | None, *, has_body: bool) -> str:
-    """Return the method that is sent if the user has *given* this one, or none."""
+    """Return the method that is sent: the *given* one, or the default if that is None."""
     return given or ("POST" if has_body else "GET")
 
 

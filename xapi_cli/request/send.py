@@ -11,9 +11,9 @@ from xapi_cli import errors
 from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, Resume, Send, Wait
-from xapi_cli.http.messages import Request, Response, request_to
+from xapi_cli.http.messages import Request, Response, build_request
 from xapi_cli.request import calls
-from xapi_cli.request.calls import Call, displayed_place
+from xapi_cli.request.calls import Call, displayed_without_query
 from xapi_cli.system.render import shortened
 from xapi_cli.tokens import Token
 
@@ -199,7 +199,7 @@ def status_error(
     is the beginning of the body, if it was read: the hint does not contradict it.
     """
     response = outcome.response
-    where = shown or displayed_place(response.request.url)
+    where = shown or displayed_without_query(response.request.url)
     message = f"{response.request.method} {where} responded with {response.status}{_reason(response)}"
     error = _status_error(outcome, tokens, message, check_status=check_status)
     if error is not None and error.hint == _CLIENT_HINTS[403] and _states_other_reason(body):
@@ -214,13 +214,13 @@ def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
     if outcome is not None:
         concern(error, outcome.response)
     else:
-        error.concerning(method=call.method, url=displayed_place(call.url))
+        error.concerning(method=call.method, url=displayed_without_query(call.url))
 
 
 def concern(error: XapiError, response: Response) -> None:
     """Record in *error* that it concerns *response*, the final response to a request."""
     method, wait = response.request.method, retry.requested_wait(response.headers.raw)
-    url = displayed_place(response.request.url)
+    url = displayed_without_query(response.request.url)
     error.concerning(status=response.status, method=method, url=url, retry_after=wait)
 
 
@@ -266,8 +266,8 @@ def _request(step: Send[Call], uploading: Uploading) -> Request:
     call, body = step.call, step.call.body if step.to_api else None
     headers = calls.headers_of(call, to_api=step.to_api) + authorization.headers(step.token)
     if body is None:
-        return request_to(call.method, call.url, headers)
-    return request_to(call.method, call.url, headers, _Body(body, uploading), body.length, is_replayable=False)
+        return build_request(call.method, call.url, headers)
+    return build_request(call.method, call.url, headers, _Body(body, uploading), body.length, is_replayable=False)
 
 
 class _Body:

@@ -38,7 +38,7 @@ VARIABLES: tuple[Setting, ...] = (
     ),
     Setting(
         "",
-        "Set by kubectl: the API version of its credential, see `xapi token show`",
+        "Set by kubectl: the API version that `xapi token show` prints for it",
         variables=("KUBERNETES_EXEC_INFO",),
     ),
     Setting("", "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy", variables=("XAPI_PROXY_SOCKET",)),

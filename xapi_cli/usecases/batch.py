@@ -40,7 +40,7 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.request import read_only
-from xapi_cli.request.calls import Call, displayed_place
+from xapi_cli.request.calls import Call, displayed_without_query
 from xapi_cli.request.items import with_defaults
 from xapi_cli.request.options import retries_of
 from xapi_cli.request.redirects import redirected_call
@@ -71,7 +71,7 @@ def run(runtime: "Runtime", options: BatchOptions) -> None:
 class Batch:
     """Send the requests of the input lines concurrently, and print one line of output for each.
 
-    *stack* closes what it has open. All arguments are checked, and all files are open, before anything is sent.
+    *stack* closes what it opens. All arguments are checked, and all files are open, before anything is sent.
     """
 
     def __init__(self, runtime: "Runtime", options: BatchOptions, stack: ExitStack) -> None:
@@ -153,13 +153,14 @@ class Batch:
         return CallLines(self._base_url, columns, self._terminal.style, expects=expects)
 
     def _possible_jobs(self, descriptors: int | None) -> int:
-        """Return how many requests can be in flight with *descriptors*, None for any number: each takes one."""
+        """Return how many requests can be in flight: each needs one of *descriptors*, which are unlimited if None."""
         jobs = self._options.jobs
         if descriptors is None or jobs <= (possible := max(1, descriptors - _OTHER_DESCRIPTORS)):
             return jobs
         requests = "one request" if possible == 1 else f"{possible} requests"
         self._terminal.warn(
-            f"the limit of {descriptors} open files allows {requests} at a time, not {jobs}; raise it with `ulimit -n`"
+            f"the limit of {descriptors} open files allows {requests} at a time, not {jobs};"
+            f" use --jobs {possible}, or raise the hard limit (`ulimit -H -n`)"
         )
         return possible
 
@@ -358,7 +359,7 @@ class Batch:
 
     def _rejection(self, entry: Entry) -> TokenRejected:
         assert entry.call is not None  # noqa: S101 - it has been sent
-        message = f"{entry.call.method} {displayed_place(entry.call.url)} responded with 401"
+        message = f"{entry.call.method} {displayed_without_query(entry.call.url)} responded with 401"
         if authorization.is_set_by_user(entry.call.headers):
             return TokenRejected(message, hint=authorization.no_login_hint("line"))
         self._tokens.record_rejection()
@@ -442,7 +443,7 @@ class Batch:
         self._terminal.note(summary)
 
     def _common_error(self) -> tuple[str | None, str | None]:
-        """Return the message and the hint that several failed lines have in common; a terminal has shown them above."""
+        """Return the message and the hint that several failed lines share, None for what differs or a table shows."""
         tally = self._tally
         if tally.failed < 2 or self._call_lines is not None:
             return None, None

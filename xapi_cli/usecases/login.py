@@ -133,7 +133,7 @@ class Login:
         return is_usual or self.runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
 
     def _prompt(self, what: str, check: "Callable[[str], str]", default: str) -> str:
-        """Prompt for *what* until *check* accepts the input, empty for *default*; return the result of *check*."""
+        """Prompt for *what* until *check* accepts the input, *default* if it is empty; return the result of *check*."""
         terminal = self.runtime.terminal
         question = f"{what} [{default}]: " if default else f"{what}: "
         while True:

@@ -193,9 +193,10 @@ class Request:
 
 
 class _Sending:
-    """The sending of *request*: all that it takes is opened before anything is sent, and *stack* closes it.
+    """Send *request* and write its response.
 
-    *expectations* get a copy of the body of a success.
+    All files and filters are opened before anything is sent; *stack* closes them. *expectations* get a copy of the body
+    of a 2xx response.
     """
 
     def __init__(self, request: Request, expectations: "Expectations | None", stack: ExitStack) -> None:
@@ -256,7 +257,7 @@ class _Sending:
             error.hint = _METHOD_HINT
         raise error
 
-    # what is opened before
+    # what is opened before anything is sent
 
     def _new_tokens(self) -> "TokenSource | None":
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
@@ -382,7 +383,7 @@ class _Sending:
     # ways to send
 
     def _take(self, outcome: "Outcome") -> None:
-        """Take a response; the upload has ended by then."""
+        """Take the response *outcome*; the upload has ended by then."""
         if self._upload is not None:
             self._upload.note()
         self._last.take(outcome)

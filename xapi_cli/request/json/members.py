@@ -50,7 +50,7 @@ def members(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         end = _read(text, _OPENING.match(text).end(), values, texts)  # type: ignore[union-attr]  # see above
     except json.JSONDecodeError as error:
-        for _ in validated([text.rstrip(WHITESPACE_CHARACTERS)]):  # raises InvalidJSON, in the words for all JSON
+        for _ in validated([text.rstrip(WHITESPACE_CHARACTERS)]):  # raises InvalidJSON with its own message
             pass
         raise AssertionError("the decoder rejects valid JSON") from error
     if end != len(text):
