@@ -69,7 +69,7 @@ CHECKS: dict[str, Check] = {
     "the token is revoked at 3 a.m.": _logs_in_and_resends_the_body,
     "20 jobs hit the revoked token at once": _jobs_log_in_once,
     "where the secrets are": _secrets_are_shown_nowhere,
-    "a response with `Content-Encoding: gzip` is cut off": _truncated_download_is_an_error,
+    "a response with `Content-Encoding: gzip` is truncated": _truncated_download_is_an_error,
     "10,000 calls to make": _batch_can_be_resumed,
 }
 

@@ -38,7 +38,7 @@ VARIABLES: tuple[Setting, ...] = (
     ),
     Setting(
         "",
-        "Set by kubectl: the API version that `xapi token show` prints for it",
+        "Set by kubectl: the API version of the credential that it requests",
         variables=("KUBERNETES_EXEC_INFO",),
     ),
     Setting("", "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy", variables=("XAPI_PROXY_SOCKET",)),
