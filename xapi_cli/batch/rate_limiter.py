@@ -36,7 +36,7 @@ class RateLimiter:
     ) -> None:
         self._interval = 1 / rate if rate else 0.0
         self._limit = math.ceil(rate) if rate else 0  # requests in each window
-        self._window = self._limit * self._interval  # seconds: one, or slightly more if the rate is not a whole number
+        self._window = self._limit * self._interval  # seconds: one, or more if the rate is not a whole number
         self._times: deque[float] = deque()  # when the requests of the last window were sent
         self._pauses, self._clock = pauses, clock
         self._due = float("-inf")  # when the next request is due at a steady rate

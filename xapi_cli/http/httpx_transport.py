@@ -31,7 +31,8 @@ class HttpxTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with a body that is not read yet.
 
-        Raises UsageError, NetworkError or TimeoutExpired.
+        Raises UsageError, NetworkError or TimeoutExpired, and httpx.StreamConsumed if *request* has to be sent again
+        and its body cannot be read again.
         """
         try:
             response = self._transport.send(_request(request))
