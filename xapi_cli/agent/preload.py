@@ -135,7 +135,7 @@ def _run(directory: Path, command: Sequence[str], lenders: OpenLender | None = N
     runtime = Runtime({**environ, **variables}, open_lender=lenders)
     main.run(command, lambda: runtime)
     runtime.close()
-    signals.terminate_if_received()  # the command has taken the signal as its own end
+    signals.terminate_if_received()  # the signal has ended only the command
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def install_handlers() -> None:
 
 
 def terminate_if_received() -> None:
-    """Terminate again after a signal, which may have ended only a command that runs as a part of this one."""
+    """Terminate this process if it has received a signal, which may have ended only a command that ran in it."""
     if _received is not None:
         _terminate(_received, None)
 

@@ -56,8 +56,8 @@ class KeyringStore:
     def probe(self) -> None:
         """Write an item and read it back; raise StoreError on failure. If it cannot be deleted, only warn.
 
-        The item belongs to the state directory, because only processes that share it exclude each other. The next probe
-        replaces what a process that was killed has left.
+        The item belongs to the state directory, because only processes that share a state directory wait for each
+        other. An item that a killed process has left behind is replaced by the next probe.
         """
         text = f"probe {os.urandom(8).hex()}"
         service = _PROBE + hashlib.sha256(os.fsencode(self._state.path)).hexdigest()[:16]
