@@ -82,7 +82,7 @@ def test_each_row_of_the_table_has_a_check() -> None:
     assert re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", README.read_text(), re.MULTILINE)[1:] == list(CHECKS)
 
 
-@pytest.mark.states("curl exits with code 0 if it had no length and no chunks (comparison)")
+@pytest.mark.states("curl exits with code 0 if it has neither Content-Length nor chunked encoding (comparison)")
 @pytest.mark.states("exits with code 11; the -o file is unchanged")
 @pytest.mark.parametrize("row", CHECKS)
 def test_a_row_of_the_table_is_true(row: str, xapi: Xapi, sandbox: Sandbox) -> None:
