@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import typer
 
+from tests.support.program import Xapi
 from xapi_cli.cli import main
 
 
@@ -29,11 +30,18 @@ def flags_of(command: Any, *args: str) -> set[str]:
         (["request", "/x-api/me", "-i"], {"--profile", "-p", "--include", "-i"}),
         (["request", "/x-api/me", "--jq", "-i"], {"--profile", "-p", "--jq", "--include", "-i"}),  # here a value
         (["request", "--", "--jq"], {"--profile", "-p"}),
+        (["request", "/x-api/me", "-o", "--", "-i"], {"--profile", "-p", "--output", "-o", "--include", "-i"}),
         (["request", "/x-api/echo", "-d", "-"], {"--profile", "-p", "--data", "-d"}),
     ],
 )
 def test_a_command_has_the_flags_that_its_arguments_contain(args: list[str], flags: set[str]) -> None:
     assert made(*args) == flags
+
+
+def test_two_dashes_after_a_flag_are_its_value(xapi: Xapi) -> None:
+    result = xapi("request", "/x-api/echo", "-d", "--", "--curl", "--base-url", "http://127.0.0.1:9")
+    assert result.code == 0, result.err
+    assert "--data-raw '--'" in result.out
 
 
 @pytest.mark.parametrize(

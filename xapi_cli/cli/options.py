@@ -134,11 +134,13 @@ def _names_of(
 def _given(args: Sequence[str], parameters: dict[str, str]) -> set[str] | None:
     """Return those of *parameters* whose flags *args* may contain; None if one of *args* may be an unknown flag.
 
-    A value that looks like a flag counts as one.
+    A value that looks like a flag counts as one. After a flag, `--` may be its value.
     """
     found = set()
-    for word in args:
+    for previous, word in zip(("", *args), args, strict=False):
         if word == "--":
+            if previous.startswith("-"):
+                continue
             break
         names = [word.partition("=")[0]] if word.startswith("--") else [f"-{each}" for each in word[1:]]
         for name in names if word.startswith("-") else ():
