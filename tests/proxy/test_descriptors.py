@@ -14,6 +14,7 @@ from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import OK, Peer, Server, Step, request, send, serve, wait_for
 
 CALLS = 130
+JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n2"
 
 
 def limited(limit: str) -> tuple[str, ...]:
@@ -83,6 +84,17 @@ def test_a_batch_sends_no_more_requests_at_a_time_than_files_can_be_open(
     warning = f"xapi: warning: the limit of {limit} open files allows {requests} at a time, not 400; use --jobs {jobs}"
     assert err.decode().startswith(f"{warning}, or raise the hard limit (`ulimit -H -n`)\nxapi: {CALLS} lines in ")
     assert (process.returncode, out.count(b'"status": 200')) == (0, CALLS), out[-300:]
+
+
+def test_a_batch_leaves_descriptors_for_the_processes_of_its_filter(xapi: Xapi) -> None:
+    slow = "[range(30000)] | length"  # so that there are as many processes as possible
+    with Server([serve(JSON)]) as server:
+        process = xapi.start(
+            "batch", "-j", "400", "--jq", slow, stdin=subprocess.PIPE, env=bearing(server), argv=limited("-n 100")
+        )
+        out, _ = process.communicate(b'{"path": "/"}\n' * 60, timeout=60)
+
+    assert (process.returncode, out.count(b'"json": 30000')) == (0, 60), out[-300:]
 
 
 def test_clients_wait_when_no_more_connections_can_be_opened(xapi: Xapi) -> None:

@@ -17,7 +17,7 @@ from xapi_cli.batch.input import entries, shards
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.input.line_reader import Line, LineReader
 from xapi_cli.batch.journal.journal import Journal
-from xapi_cli.batch.jq.pool import line_filter
+from xapi_cli.batch.jq.pool import FILTER_DESCRIPTORS, line_filter
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.options import BatchOptions
 from xapi_cli.batch.output import results
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _TRANSIENT = frozenset(map(str, retry.STATUSES))  # the kinds of results that --retry repeats
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
-_OTHER_DESCRIPTORS = 32  # those that this process has open, and those of a login and of filters
+_OTHER_DESCRIPTORS = 32  # those that this process has open, and those of a login and of starting a filter
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
 
 
@@ -154,8 +154,10 @@ class Batch:
 
     def _possible_jobs(self, descriptors: int | None) -> int:
         """Return how many requests can be in flight: each needs one of *descriptors*, which are unlimited if None."""
-        jobs = self._options.jobs
-        if descriptors is None or jobs <= (possible := max(1, descriptors - _OTHER_DESCRIPTORS)):
+        jobs, others = self._options.jobs, _OTHER_DESCRIPTORS
+        if self._jq is not None:
+            others += FILTER_DESCRIPTORS
+        if descriptors is None or jobs <= (possible := max(1, descriptors - others)):
             return jobs
         requests = "one request" if possible == 1 else f"{possible} requests"
         self._terminal.warn(

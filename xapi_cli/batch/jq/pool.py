@@ -48,8 +48,11 @@ _TURN = 0.05  # seconds of CPU time that each job in the slow lane can use befor
 _PAUSE = 0.002  # seconds, at least, between two looks at the processes
 _SPARE_AFTER = 16  # jobs, after which the quick lane has a second process: fewer end before it has started
 _MAX_SLOW = 1000  # lines that do not count as in flight, because their filter is slow
+_QUICK_PROCESSES = 4
+_SLOW_PROCESSES = max(6, min(os.cpu_count() or 1, 16))
 _NICENESS = 10
 _MEMORY = 1024**3  # bytes of a process
+FILTER_DESCRIPTORS = 3 * (_QUICK_PROCESSES + _SLOW_PROCESSES)  # of all processes: stdin, stdout and the lifeline
 
 
 def line_filter(text: str | None, conditions: Sequence[str], environ: Mapping[str, str]) -> "CompiledFilter | None":
@@ -100,8 +103,8 @@ class FilterPool:
         self._jq, self._compiled = jq, None if jq is None else jq.process
         self._timeout, self._jobs, self._oldest = timeout, jobs, oldest
         self._is_sequential = jobs == 1
-        self.quick = _Lane(1 if self._is_sequential else 4)
-        self.slow = _Lane(max(6, min(os.cpu_count() or 1, 16)))
+        self.quick = _Lane(1 if self._is_sequential else _QUICK_PROCESSES)
+        self.slow = _Lane(_SLOW_PROCESSES)
         self._done = 0  # jobs
         self._has_moved = False  # a job was slow
         self._ending: list[FilterProcess] = []
