@@ -12,7 +12,7 @@ from xapi_cli.sandbox import MASTER, Sandbox
 
 NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "http.client", "http.cookiejar", "httpcore", "httpx"} | {
     "pydantic", "pygments", "rich", "urllib.request"
-}  # fmt: skip  # httpx is only for the library: it takes a third of the time of a request
+}  # fmt: skip  # httpx is only for the library: it would take a quarter of the time of a request
 NETWORK = {"email", "h11", "httpx", "idna", "socket", "ssl", "truststore", "urllib.request"}
 KEYRING = {"jeepney", "keyring", "secretstorage"}
 UNUSED = {"email", "filelock", "h11", "hashlib", "tomlkit", "truststore"}  # by a request over http that needs no login

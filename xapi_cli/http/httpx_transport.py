@@ -20,9 +20,8 @@ class HttpxTransport(httpx.BaseTransport):
 
     Each request carries its timeouts, in the `timeout` extension of httpx. The extension `deadline`, a time of the
     monotonic clock, limits the whole request, and messages call that limit `deadline_name`; `attempt` is the number of
-    the attempt, for the log. A response has the
-    extensions `tls`, the version of TLS; `exposed`, whether others can read the connection; and `discard`, a function
-    that ends the body.
+    the attempt, for the log. A response has the extensions `tls`, the version of TLS; `exposed`, whether others can
+    read the connection; and `discard`, a function that ends the body.
     """
 
     def __init__(self, transport: Transport) -> None:
