@@ -106,11 +106,11 @@ class Xapi:
             _kill_group(process)
             out, err = process.communicate()
             raise AssertionError(f"xapi {_shown(args)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
-        return Outcome(process.returncode, self.translate(_text(out)), self.translate(_text(err)))
+        return self.as_on_unix(Outcome(process.returncode, _text(out), _text(err)))
 
-    def translate(self, text: str) -> str:
-        """Return an output, with paths as the tests write them."""
-        return text
+    def as_on_unix(self, outcome: Outcome) -> Outcome:
+        """Return *outcome* with paths as the tests write them."""
+        return outcome
 
     def start(
         self,
