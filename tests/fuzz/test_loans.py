@@ -22,7 +22,7 @@ from xapi_cli.http.relay.messages import (
     end_error,
     end_message,
 )
-from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.http.timeouts import Timeouts, Wait
 
 ROUTE = Route("https", "api.test", 443, Proxy("http", "proxy.test", 3128, b"Basic \xff"))
 REQUEST = LoanRequest(ROUTE, "digest", (("the CA bundle", "/etc/ca.pem"),))
@@ -80,7 +80,7 @@ def test_any_reply_of_a_relay_is_a_connection_or_none_or_a_network_error(data: b
     thread.start()
     lender = RelayLender(lambda: ours, ())
     try:
-        connection = lender.borrow(ROUTE, "", Timeouts().start_wait(5, "no connection"), lambda line: None, new=False)
+        connection = lender.borrow(ROUTE, "", Wait(Timeouts(), 5, "no connection"), lambda line: None, new=False)
     except NetworkError:
         connection = None
     thread.join()

@@ -11,7 +11,7 @@ from tests.support.servers import Server, Step, hang, reset, send
 from xapi_cli.http.connection import Connection, Route, is_loopback
 from xapi_cli.http.error_text import describe_error
 from xapi_cli.http.proxies import Proxy
-from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.http.timeouts import Timeouts, Wait
 
 LOCAL_PROXY = Proxy("http", "localhost", 3128)
 
@@ -92,7 +92,7 @@ def test_a_reset_that_sending_has_noticed_is_reported_when_receiving(
     ):
         connection = Connection(sock, Route("https" if is_tls else "http", server.host, server.port))
         if is_tls:
-            connection.start_tls(client_tls, server.host, Timeouts().start_wait(20, "no connection"))
+            connection.start_tls(client_tls, server.host, Wait(Timeouts(), 20, "no connection"))
         poll = select.poll()
         poll.register(connection, 0)
         assert poll.poll(20_000)[0][1] & select.POLLERR

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from xapi_cli.http import proxies, tls, urls
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.http.timeouts import Timeouts, Wait
 
 
 class Network:
@@ -37,4 +37,4 @@ class Network:
 
     def dial(self, route: Route) -> Connection:
         """Open a new connection and return it; blocks until it is established."""
-        return self._dialer.open(route, self._timeouts.start_wait(self._timeouts.connect, f"no connection to {route}"))
+        return self._dialer.open(route, Wait(self._timeouts, self._timeouts.connect, f"no connection to {route}"))

@@ -21,10 +21,6 @@ class Timeouts(NamedTuple):
     deadline: float | None = None
     deadline_name: str = _DEADLINE_NAME
 
-    def start_wait(self, seconds: float | None, missing: str) -> "Wait":
-        """Start a wait of at most *seconds*; *missing* is the start of the timeout message."""
-        return Wait(self, seconds, missing)
-
 
 def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout") -> dict[str, Any]:
     """Return the fields of a `Request` that may take *seconds* in total, but not longer than until *deadline*.
@@ -36,7 +32,10 @@ def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout
 
 
 class Wait:
-    """One wait, which may consist of many system calls; `phase` names the current step in the timeout message."""
+    """One wait of at most *seconds*, which may consist of many system calls.
+
+    *missing* is the start of the message about a timeout; `phase` names the current step in it.
+    """
 
     def __init__(self, timeouts: Timeouts, seconds: float | None, missing: str) -> None:
         self._timeouts = timeouts

@@ -101,7 +101,7 @@ class Transport:
                 self._trace("* the server had closed that connection")
                 first_error, connection = error, None
         if connection is None:
-            connection = self._dialer.open(route, timeouts.start_wait(timeouts.connect, f"no connection to {route}"))
+            connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, f"no connection to {route}"))
             self._pool.add(connection)
         try:
             return self._response(_BlockingExchange(connection, request, head, timeouts), connection, started)
@@ -119,7 +119,7 @@ class Transport:
     def _borrow(self, route: Route, request: Request, timeouts: Timeouts, *, new: bool) -> Connection | None:
         if self._lender is None:
             return None
-        wait = timeouts.start_wait(timeouts.connect, f"no connection to {route}")
+        wait = Wait(timeouts, timeouts.connect, f"no connection to {route}")
         wait.remaining()  # raises TimeoutExpired, as opening a connection would
         credentials = request.headers.get(authorization.NAME)
         connection = self._lender.borrow(route, credentials, wait, self._trace, new=new)
@@ -281,7 +281,7 @@ class _BlockingExchange:
             raise NetworkError(f"{self._connection.route} closed the connection or sent unsolicited data")
         try:
             self._send_request()
-            wait = self._timeouts.start_wait(self._timeouts.read, self.record.awaited)
+            wait = Wait(self._timeouts, self._timeouts.read, self.record.awaited)
             while self.record.head is None:
                 self._receive(wait)
         except TimeoutExpired as error:
@@ -291,7 +291,7 @@ class _BlockingExchange:
 
     def read_body(self) -> bytes | None:
         """Return the next part of the response body, None at its end; raises NetworkError or TimeoutExpired."""
-        wait = self._timeouts.start_wait(self._timeouts.read, self.record.awaited)
+        wait = Wait(self._timeouts, self._timeouts.read, self.record.awaited)
         try:
             while not self.record.has_response:
                 if block := self.record.body():
@@ -305,7 +305,7 @@ class _BlockingExchange:
 
     def discard_body(self, seconds: float = DISCARD_TIMEOUT) -> None:
         """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""
-        wait = self._timeouts.start_wait(seconds, "no end")
+        wait = Wait(self._timeouts, seconds, "no end")
         self.record.discard()
         try:
             while not self.record.has_response:
@@ -355,7 +355,7 @@ class _BlockingExchange:
             if count:
                 wait = None
             else:
-                wait = wait or self._timeouts.start_wait(self._timeouts.write, self.record.awaited)
+                wait = wait or Wait(self._timeouts, self._timeouts.write, self.record.awaited)
                 self._wait_to_send(wait)
 
     def _wait_to_send(self, wait: Wait) -> None:

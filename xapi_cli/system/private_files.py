@@ -51,6 +51,7 @@ class StateDirectory:
         self.path = path
         self._above = above
         self._anchor: AnchoredPath | None = None  # a place in the open directory
+        self._safe: tuple[int, int] | None = None  # an owner and a mode that were found to be safe
         self._directories: WeakValueDictionary[str, StateDirectory] = WeakValueDictionary()
 
     def directory(self, name: str) -> "StateDirectory":
@@ -113,7 +114,9 @@ class StateDirectory:
             except UnsafePath as error:
                 raise _unsafe(error) from error
             status = anchor.directory_status()
-        _check_directory(status, self.path)
+        if (status.st_uid, status.st_mode) != self._safe:
+            _check_directory(status, self.path)
+            self._safe = status.st_uid, status.st_mode
         return anchor.sibling(name)
 
     def files(self, pattern: str) -> "list[StateFile]":

@@ -301,9 +301,9 @@ def _unix_socket(path: str, end: float) -> socket.socket:
 def _network_socket(address: Address, end: float) -> socket.socket:
     """Return a socket that is connected to *address*; each of its addresses gets an equal share of the time."""
     from xapi_cli.http.resolver import Resolver
-    from xapi_cli.http.timeouts import Timeouts
+    from xapi_cli.http.timeouts import Timeouts, Wait
 
-    wait = Timeouts().start_wait(_wait(end), "no address")
+    wait = Wait(Timeouts(), _wait(end), "no address")
     addresses = Resolver().addresses(address.host, address.port, wait)
     failure: OSError = OSError("no address")
     for number, (family, place) in enumerate(addresses):
