@@ -11,7 +11,7 @@ VENV ?= .venv
 PROGRAM ?= build/program
 REQUIREMENTS ?= requirements.txt
 INSTALLER := $(PROGRAM)/installer
-JOBS ?= 4
+JOBS ?= 6
 TESTS ?= tests
 PYTEST_ARGS ?=
 

@@ -335,9 +335,8 @@ def test_a_descriptor_that_the_program_has_closed_and_reused_is_not_closed(tmp_p
     file.replace(b"x")
     opened = [int(name) for name in os.listdir("/proc/self/fd") if _leads_to(int(name), tmp_path)]
     assert len(opened) == 1
-    os.close(opened[0])
     with (tmp_path / "other").open("wb", buffering=0) as other:
-        os.dup2(other.fileno(), opened[0])
+        os.dup2(other.fileno(), opened[0])  # closes it first
         assert file.read(limit=9) == b"x"
         del file
         assert os.write(opened[0], b"y") == 1
