@@ -1,11 +1,14 @@
 """Login failures of processes that share a keeper but no state directory, as containers do."""
 
 import json
+import subprocess
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.agent.conftest import process_state
 from tests.agent.keeper_clients import connected
 from tests.agent.keeper_programs import ME, without_password
 from tests.machines.fleet import Env, ended, exit_codes, fleet, on
@@ -65,7 +68,7 @@ def test_a_failed_login_is_shared_with_the_processes_that_wait_for_it(
         holder = xapi.start("token", "show", env={**env, **on(xapi, 0)})
         gate.wait()
         waiting = [xapi.start("token", "show", env={**env, **on(xapi, number)}) for number in (1, 2, 3)]
-        wait_until(lambda: _connections(keeper) == 4, "the others wait for the lock", timeout=60)
+        _wait_for_lock(keeper, [holder, *waiting])
         gate.open.set()
         outcomes = ended([holder, *waiting])
 
@@ -74,11 +77,27 @@ def test_a_failed_login_is_shared_with_the_processes_that_wait_for_it(
     assert len(server.received) == 1
 
 
-def _connections(keeper: KeeperProcess) -> int:
-    """Return how many clients are connected to *keeper*."""
+def _wait_for_lock(keeper: KeeperProcess, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until one of *processes* holds the lock of *keeper*, and the others wait for it.
+
+    Each is connected then, and as nothing is left to do, no process runs. A connection that only reads a record ends.
+    """
+    pids = [process.pid for process in processes]
+
+    def is_at_rest() -> bool:
+        before = _connections(keeper)
+        are_asleep = all(process_state(pid) == "S" for pid in (*pids, keeper.pid, *pids))
+        return are_asleep and len(before) == len(pids) and _connections(keeper) == before
+
+    wait_until(is_at_rest, "the others wait for the lock", timeout=60)
+
+
+def _connections(keeper: KeeperProcess) -> set[str]:
+    """Return the numbers of the sockets at which clients are connected to *keeper*."""
     with closing(connected(keeper)) as own:
-        rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
-        return sum((row[5], row[-1]) == (_CONNECTED, own.getpeername()) for row in rows) - 1
+        name = own.getpeername()
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return {row[6] for row in rows if (row[5], row[-1]) == (_CONNECTED, name)}
 
 
 def test_a_password_command_that_fails_is_run_once(
@@ -96,7 +115,7 @@ def test_a_password_command_that_fails_is_run_once(
     holder = xapi.start(*ME, env={**env, **on(xapi, 0)})
     wait_until(runs.exists, "the command runs", timeout=60)
     waiting = [xapi.start(*ME, env={**env, **on(xapi, number)}) for number in (1, 2, 3)]
-    wait_until(lambda: _connections(keeper) == 4, "the others wait for the lock", timeout=60)
+    _wait_for_lock(keeper, [holder, *waiting])
     may_end.touch()
 
     assert exit_codes(ended([holder, *waiting])) == {10: 4}
