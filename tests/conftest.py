@@ -23,6 +23,10 @@ from xapi_cli.sandbox import Sandbox
 # These tests need the program for Windows, or the imitation of macOS.
 collect_ignore_glob = ["macos/test_*.py", "windows/test_*.py"] if not Xapi.is_imitated else []
 
+# Tests keep their files in memory: on a virtual disk, a fifth of their time passes while xapi flushes what it stores.
+_MEMORY = Path("/dev/shm")
+_NEEDED = 4 * 2**30  # free bytes
+
 # Every run uses the same examples; `make soak` generates new ones.
 settings.register_profile("xapi", deadline=None, derandomize=True, database=None)
 settings.register_profile("soak", deadline=None, max_examples=10_000, database=None, print_blob=True)
@@ -31,11 +35,6 @@ settings.load_profile("xapi")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail where a test was skipped or expected to fail")
-
-
-# In memory, because xapi flushes what it stores to disk: on a virtual disk, that is a quarter of the time of all tests.
-_MEMORY = Path("/dev/shm")
-_NEEDED = 4 * 2**30  # bytes
 
 
 def pytest_configure(config: pytest.Config) -> None:

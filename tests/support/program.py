@@ -65,6 +65,7 @@ class Xapi:
     runtime: ClassVar[str | None] = None
     can_fork: ClassVar[bool] = True  # False if the program is for another platform
     is_imitated: ClassVar[bool] = False  # the program is for another platform, or believes so
+    starts_slowly: ClassVar[bool] = False  # a start takes seconds on a busy machine
     handles_signals: ClassVar[bool] = True  # False if a signal ends what runs the program instead
     on_start: ClassVar[Callable[[Sequence[str | bytes], Sequence[str | bytes], Environ], None]]
 

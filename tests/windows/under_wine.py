@@ -31,6 +31,7 @@ def _with_unix_paths(text: str) -> str:
 
 Xapi.can_fork = False
 Xapi.is_imitated = True
+Xapi.starts_slowly = True
 Xapi.handles_signals = False  # they end Wine
 setattr(Xapi, "as_on_unix", _as_on_unix)  # noqa: B010 - mypy rejects an assignment
 
