@@ -254,7 +254,7 @@ def test_a_429_with_retry_after_delays_all_lines() -> None:
     def response(received: ReceivedRequest) -> Reply:
         return Reply(status=429, headers=(("Retry-After", "300"),)) if received.path == "/n/0" else Reply()
 
-    with running(response, 30, retries=1, rate=10) as run:
+    with running(response, 30, retries=1, rate=1) as run:
         run.until(lambda: bool(run.notes))
         run.settle()
         assert run.notes[0] == "the API responded with 429; sending no requests for 300.0 s"
