@@ -82,11 +82,11 @@ class Between:
         if _has_ended(worker):
             client.shutdown(socket.SHUT_RD)  # a client notices it when it sends its request
         protocol.send(client, kind, content)
-        request, streams = protocol.receive_request(client)
-        socket.send_fds(worker, [b"H" + len(request).to_bytes(4, "little")], streams)
+        request, descriptors = protocol.receive_request(client)
+        socket.send_fds(worker, [b"H" + len(request).to_bytes(4, "little")], descriptors)
         worker.sendall(request)
-        for stream in streams:
-            os.close(stream)
+        for number in descriptors:
+            os.close(number)
         for event, step in ((self._arrived, STEPS[2]), (self._answered, STEPS[3])):
             assert event.wait(30), step
             self._at(step, pid)

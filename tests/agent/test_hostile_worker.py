@@ -49,10 +49,10 @@ class _Worker:
             with connection, suppress(OSError, EOFError):
                 connection.settimeout(20)
                 self.greet(connection)
-                _, streams = protocol.receive_request(connection)
+                _, descriptors = protocol.receive_request(connection)
                 self.requests += 1
-                for stream in streams:
-                    os.close(stream)
+                for number in descriptors:
+                    os.close(number)
                 connection.sendall(self.reply)
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(4096):
@@ -90,9 +90,9 @@ def _accepted(worker: _Worker) -> Iterator[socket.socket]:
     with worker.listener, worker.listener.accept()[0] as connection:
         connection.settimeout(20)
         worker.greet(connection)
-        _, streams = protocol.receive_request(connection)
-        for stream in streams:
-            os.close(stream)
+        _, descriptors = protocol.receive_request(connection)
+        for number in descriptors:
+            os.close(number)
         yield connection
 
 

@@ -29,8 +29,8 @@ import os, signal, sys, time
 from xapi_cli.__main__ import main
 from xapi_cli.agent import call, protocol
 
-def send_request(connection, content, send_request=protocol.send_request):
-    send_request(connection, content)
+def send_request(*arguments, send_request=protocol.send_request):
+    send_request(*arguments)
     while not os.path.exists({file!r}):
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -44,9 +44,24 @@ import os, signal
 from xapi_cli.__main__ import main
 from xapi_cli.agent import call, protocol
 
-def send_request(connection, content, send_request=protocol.send_request):
+def send_request(*arguments, send_request=protocol.send_request):
     os.kill(os.getpid(), signal.SIGTSTP)
-    send_request(connection, content)
+    send_request(*arguments)
+
+protocol.send_request, call.READY_TIMEOUT = send_request, 60
+main()
+"""
+# The program, but the client sends one byte more when its command has begun. If the kernel reported the arrival of the
+# request late, this would look the same to a worker that waits for events of the connection.
+_SENDS_MORE = """
+import select
+from xapi_cli.__main__ import main
+from xapi_cli.agent import call, protocol
+
+def send_request(connection, *arguments, send_request=protocol.send_request):
+    send_request(connection, *arguments)
+    select.select([connection], [], [])
+    connection.send(b"?")
 
 protocol.send_request, call.READY_TIMEOUT = send_request, 60
 main()
@@ -56,8 +71,8 @@ _SIGNALED_AT_END = """
 import os, signal, sys
 from xapi_cli.agent import daemon, worker
 
-def do_not_end_with(connection, do_not_end_with=worker._do_not_end_with):
-    do_not_end_with(connection)
+def do_not_end_with(lifeline, do_not_end_with=worker._do_not_end_with):
+    do_not_end_with(lifeline)
     os.kill(os.getpid(), signal.SIGTERM)
 
 worker._do_not_end_with = do_not_end_with
@@ -117,6 +132,14 @@ def test_a_signal_to_a_client_that_has_just_sent_its_request_interrupts_the_comm
         out, err = call.process.communicate(timeout=30)
         assert (call.process.returncode, out, err) == (143, b"", b"")
         wait_until(lambda: not is_running(call.worker), "the worker has ended")
+
+
+def test_what_arrives_on_the_connection_does_not_end_the_worker(agent: Agent) -> None:
+    with blocked(agent, (str(PYTHON), "-Pc", _SENDS_MORE)) as call:
+        call.may_respond.set()
+        out, err = call.process.communicate(timeout=30)
+
+        assert (call.process.returncode, out, err) == (0, b"ok", b"")
 
 
 def test_a_client_that_is_stopped_before_it_sends_its_request_runs_the_command_itself(agent: Agent) -> None:

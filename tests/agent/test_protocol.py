@@ -64,9 +64,9 @@ def test_any_descriptors_are_closed_unless_they_belong_to_a_request(data: bytes,
             socket.send_fds(theirs, [data], [0] * descriptors)
         theirs.shutdown(socket.SHUT_WR)
         with suppress(protocol.ProtocolError, EOFError):
-            _, streams = protocol.receive_request(ours)
-            assert len(streams) == protocol.STREAMS
-            for number in streams:
+            _, received = protocol.receive_request(ours)
+            assert len(received) == protocol.DESCRIPTORS
+            for number in received:
                 os.close(number)
     assert sorted(os.listdir("/proc/self/fd")) == before
 
@@ -85,7 +85,7 @@ def test_a_request_that_was_sent_is_no_failure_when_its_worker_has_ended() -> No
             return sent
 
     with Preempted(fileno=ours.detach()) as connection:
-        protocol.send_request(connection, b"content")
+        protocol.send_request(connection, b"content", 0)
 
 
 def test_a_message_that_is_too_long_is_not_received() -> None:

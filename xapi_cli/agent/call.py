@@ -34,6 +34,7 @@ _FAILED = 1  # the exit code of XapiError
 def run(connection: "socket") -> None:
     """Run the command line in the agent at *connection* and end the process; return if this process has to run it."""
     worker, reason = -1, b""
+    lifeline: tuple[int, ...] = ()
     try:
         if connection.fileno() < protocol.STREAMS:
             reason = protocol.CLOSED_STREAM
@@ -49,19 +50,21 @@ def run(connection: "socket") -> None:
             return
         reason = protocol.NOT_VISIBLE
         worker = _open_process(connection, process, namespace)
+        lifeline = os.pipe()
         reason = b""  # anything that follows a part of a request could complete it
     except (OSError, ValueError, EOFError, protocol.ProtocolError):
         return
     else:
-        _RunningCommand(connection, worker).run(request)
+        _RunningCommand(connection, worker).run(request, lifeline[0])
     finally:
         if reason:
             protocol.decline(connection, reason)
         connection.close()
         if reason == protocol.NO_WORKER:
             _report_no_worker()
-        if worker >= 0:
-            os.close(worker)
+        for descriptor in (worker, *lifeline):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def _report_no_worker() -> None:
@@ -85,13 +88,14 @@ class _RunningCommand:
         self._is_sent = self._has_begun = False
         self._previous: dict[int, Any] = {}
 
-    def run(self, request: bytes) -> None:
+    def run(self, request: bytes, lifeline: int) -> None:
         """Send *request*, wait for the end of the command and end this process; return if this process has to run it.
 
-        The worker can ask for that, and does not begin within WORKER_TIMEOUT if it hangs.
+        The worker can ask for that, and does not begin within WORKER_TIMEOUT if it hangs. *lifeline* is a pipe that
+        ends with this process.
         """
         self._forward_signals()  # first: the command may begin before `send_request` returns
-        if self._has_sent(request):
+        if self._has_sent(request, lifeline):
             try:
                 while self._next_message() != b"C":
                     pass
@@ -102,10 +106,10 @@ class _RunningCommand:
         if self._forwarded:  # the worker has not run the command, and neither does this process
             _end_by_signal(self._forwarded)
 
-    def _has_sent(self, request: bytes) -> bool:
-        """Send *request*; return False if no worker can have received all of it."""
+    def _has_sent(self, request: bytes, lifeline: int) -> bool:
+        """Send *request* with *lifeline*; return False if no worker can have received all of it."""
         try:
-            protocol.send_request(self._connection, request)
+            protocol.send_request(self._connection, request, lifeline)
         except OSError:
             # the worker may hold copies of the streams, and their readers wait until all copies are closed
             self._send(_signal.SIGKILL)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 MAX_REQUEST = 8 * 1024 * 1024  # bytes; Linux limits the arguments and the environment of a process to 6 MiB
 MAX_REPLY = 8 * 1024 * 1024  # bytes; to a question of a worker
 MAX_MESSAGE = 1024 * 1024  # bytes of any other message
-STREAMS = 3  # descriptors that accompany a request: stdin, stdout and stderr
+STREAMS = 3  # stdin, stdout and stderr
+DESCRIPTORS = STREAMS + 1  # that accompany a request: the streams, and a pipe that ends with the client
 _HEAD = 5  # bytes
 _ERRORS = (b"strict", b"surrogateescape", b"replace", b"ignore", b"backslashreplace", b"namereplace")  # of Python
 
@@ -73,13 +74,13 @@ def send(connection: "socket", kind: bytes, content: bytes = b"") -> None:
     connection.sendall(kind + len(content).to_bytes(4, "little") + content)
 
 
-def send_request(connection: "socket", content: bytes) -> None:
-    """Send the request *content* with the standard streams.
+def send_request(connection: "socket", content: bytes, lifeline: int) -> None:
+    """Send the request *content* with the standard streams, and the pipe *lifeline*, which ends with this process.
 
     Raises OSError only if the request was not sent completely, so that no worker can have run it.
     """
     data = memoryview(b"H" + len(content).to_bytes(4, "little") + content)
-    sent = connection.sendmsg([data], agent_socket.with_descriptors(range(STREAMS)))
+    sent = connection.sendmsg([data], agent_socket.with_descriptors([*range(STREAMS), lifeline]))
     if sent < len(data):  # sending nothing fails if the worker has already run the command and ended
         connection.sendall(data[sent:])
 
@@ -136,18 +137,18 @@ def receive_request(connection: "socket") -> tuple[bytes, list[int]]:
     Raises Declined if the client sends none, and EOFError, ProtocolError and OSError as `receive` does; the descriptors
     are closed then.
     """
-    head, streams = agent_socket.receive_with_descriptors(connection, _HEAD, STREAMS)
+    head, descriptors = agent_socket.receive_with_descriptors(connection, _HEAD, DESCRIPTORS)
     try:
         if not head:
             raise EOFError
         head += _read(connection, _HEAD - len(head))
         if head[:1] == b"N":
             raise Declined(_reason(_content(connection, head, 1)))
-        if head[:1] != b"H" or len(head) < _HEAD or len(streams) != STREAMS:
+        if head[:1] != b"H" or len(head) < _HEAD or len(descriptors) != DESCRIPTORS:
             raise ProtocolError("not a request")
-        return _content(connection, head, MAX_REQUEST), streams
+        return _content(connection, head, MAX_REQUEST), descriptors
     except BaseException:
-        for number in streams:
+        for number in descriptors:
             os.close(number)
         raise
 

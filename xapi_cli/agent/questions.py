@@ -36,15 +36,13 @@ class Questions:
     """Sends questions of a worker on *connection*.
 
     It has the interfaces of `prompts`, `password_command`, `programs` and `safe_paths.Opener`.
-    *client* is the process id of the client. *has_terminal* is whether the client can open its terminal. *pause*
-    suspends the end of the worker at that of the client, which would be triggered by a reply.
+    *client* is the process id of the client. *has_terminal* is whether the client can open its terminal.
     """
 
-    def __init__(self, connection: "socket", client: int, *, has_terminal: bool, pause: Callable[[bool], None]) -> None:
+    def __init__(self, connection: "socket", client: int, *, has_terminal: bool) -> None:
         self._connection = connection
         self._client = client
         self._has_terminal = has_terminal
-        self._pause = pause
         self._lock = Lock()  # a thread may open a path
 
     def are_possible(self) -> bool:
@@ -144,7 +142,6 @@ class Questions:
         self, kind: bytes, question: dict[str, Any], inherited: int | None, meanwhile: Callable[[], object]
     ) -> dict[str, Any]:
         alarm = signal.setitimer(signal.ITIMER_REAL, 0)  # the client waits for it, so that it can restore the terminal
-        self._pause(True)
         try:
             has_descriptor = inherited is not None
             content = json.dumps({**question, "alarm": alarm[0], "has_descriptor": has_descriptor}).encode()
@@ -159,7 +156,6 @@ class Questions:
                 reply["descriptor"] = protocol.receive_descriptor(self._connection)
         except (EOFError, OSError, protocol.ProtocolError):
             os._exit(1)  # the client was killed
-        self._pause(False)
         if "signal" in reply:
             os.kill(os.getpid(), reply["signal"])
         elif alarm[0]:

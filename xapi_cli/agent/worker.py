@@ -24,7 +24,6 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple, NoReturn
 
 from xapi_cli.agent import adoption, preload, protocol
@@ -36,10 +35,10 @@ from xapi_cli.http.relay import loans
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import SECRET_VARIABLES
 from xapi_cli.system import agent_socket, own_process, safe_paths
+from xapi_cli.system.lifeline import kill_by_kernel
 from xapi_cli.system.terminal import Terminal
 
 _REQUEST_TIMEOUT = 1.0  # seconds for a client to send its request
-_F_SETSIG = 10  # fcntl(2)
 _MORE_THAN_ARE_OPEN = 2**16
 _MAX_REPORT = 256  # bytes
 
@@ -70,6 +69,7 @@ class _ClientCall(NamedTuple):
     has_terminal: bool
     errors: str
     streams: list[int]
+    lifeline: int  # a pipe that ends with the client
 
 
 def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
@@ -84,7 +84,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
     while (call := _next_call(station, permit)) is None:
         pass
     report(station, b"B", call.connection)
-    _end_with(call.connection)
+    _end_with(call.lifeline)
     try:
         adoption.check_command(call.argv, call.environ, station.start)
         adoption.check_streams(call.argv, call.streams)
@@ -101,7 +101,7 @@ def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
 def _refuse(station: Station, call: _ClientCall, error: Exception) -> NoReturn:
     reason = str(error) if isinstance(error, adoption.Cold) else f"failure ({type(error).__name__})"
     report(station, b"C", reason=reason)
-    _do_not_end_with(call.connection)
+    _do_not_end_with(call.lifeline)
     protocol.send(call.connection, b"C", reason.encode())
     os._exit(0)
 
@@ -133,7 +133,7 @@ def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Cli
     """Return the call of the client *pid*, None if it left; end this process if that is not certain."""
     try:
         state = _greet(connection, station, pid)
-        content, streams = protocol.receive_request(connection)
+        content, descriptors = protocol.receive_request(connection)
         argv, environ, has_terminal, errors = protocol.parse_request(content)
     except (EOFError, ConnectionError):  # the client has left
         return None
@@ -147,7 +147,8 @@ def _receive_call(connection: socket.socket, station: Station, pid: int) -> _Cli
         report(station, b"N", reason="invalid request")
         os._exit(0)
     connection.settimeout(None)
-    return _ClientCall(connection, pid, state, argv, environ, has_terminal, errors, streams)
+    *streams, lifeline = descriptors
+    return _ClientCall(connection, pid, state, argv, environ, has_terminal, errors, streams, lifeline)
 
 
 def _greet(connection: socket.socket, station: Station, client: int) -> adoption.Process | None:
@@ -184,8 +185,7 @@ def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:
         os.dup2(stream, number)
         os.close(stream)
     adoption.start_with(call.argv, call.environ, call.errors)
-    pause = partial(_pause, call.connection)
-    questions = Questions(call.connection, call.client, has_terminal=call.has_terminal, pause=pause)
+    questions = Questions(call.connection, call.client, has_terminal=call.has_terminal)
     safe_paths.open_in(questions)
 
     def runtime(environ: Mapping[str, str]) -> Runtime:
@@ -199,7 +199,7 @@ def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:
             process_id=call.client,
         )
 
-    _end(call.connection, main.execute(runtime))
+    _end(call, main.execute(runtime))
 
 
 def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
@@ -209,47 +209,37 @@ def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
     )
 
 
-def _end(connection: socket.socket, code: int) -> NoReturn:
+def _end(call: _ClientCall, code: int) -> NoReturn:
     """Close everything that the command had open, as its end would, and report *code* to the client."""
     for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(handled, signal.SIG_IGN)  # the command has ended, and cannot be interrupted any more
-    _do_not_end_with(connection)
-    number = connection.fileno()
+    _do_not_end_with(call.lifeline)
+    number = call.connection.fileno()
     os.closerange(0, number)
     os.closerange(number + 1, _MORE_THAN_ARE_OPEN)
     os.chdir("/")
     try:
-        protocol.send(connection, b"X", b"%d" % code)
+        protocol.send(call.connection, b"X", b"%d" % code)
     except OSError:
         pass  # the client was killed
     os._exit(code)
 
 
-def _end_with(connection: socket.socket) -> None:
-    """Kill this process, even if it is stopped, when the client ends or sends anything unexpected."""
-    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(connection, _F_SETSIG, signal.SIGKILL)
-    _set_async(connection, on=True)
+def _end_with(lifeline: int) -> None:
+    """Kill this process, even if it is stopped, when the client ends, and with it the pipe *lifeline*.
+
+    The connection would not do: the kernel signals the arrival of data after the data can be read, so that this process
+    could be killed because of the request itself.
+    """
+    kill_by_kernel(lifeline, os.getpid())
     poll = select.poll()
-    poll.register(connection, select.POLLIN)
+    poll.register(lifeline, 0)
     if poll.poll(0):  # it ended before
         os._exit(0)
 
 
-def _do_not_end_with(connection: socket.socket) -> None:
-    _set_async(connection, on=False)
-
-
-def _pause(connection: socket.socket, pause: bool) -> None:
-    if pause:
-        _do_not_end_with(connection)
-    else:
-        _end_with(connection)
-
-
-def _set_async(connection: socket.socket, *, on: bool) -> None:
-    flags = fcntl.fcntl(connection, fcntl.F_GETFL) & ~os.O_ASYNC
-    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags)
+def _do_not_end_with(lifeline: int) -> None:
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, 0)
 
 
 def report(station: Station, kind: bytes, connection: socket.socket | None = None, reason: str = "") -> None:

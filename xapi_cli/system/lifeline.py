@@ -108,12 +108,8 @@ def kill_at_end(source: int, process: int) -> "subprocess.Popen[bytes] | None":
     killed when *process* has ended: it must not kill another one that gets the same ID later.
     """
     if sys.platform == "linux":  # other systems send SIGIO, which they ignore by default
-        import fcntl
-
         with suppress(OSError, AttributeError):  # the system, or the Python, does not support the signal
-            fcntl.fcntl(source, fcntl.F_SETOWN, process)
-            fcntl.fcntl(source, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC)
+            kill_by_kernel(source, process)
             return None
     with suppress(OSError):
         return subprocess.Popen(
@@ -128,6 +124,14 @@ def kill_at_end(source: int, process: int) -> "subprocess.Popen[bytes] | None":
 
 
 if sys.platform == "linux":
+
+    def kill_by_kernel(source: int, process: int) -> None:
+        """Have the kernel kill *process*, or the group -*process*, at the end of *source*, a pipe without data."""
+        import fcntl
+
+        fcntl.fcntl(source, fcntl.F_SETOWN, process)
+        fcntl.fcntl(source, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC)
 
     def _end_what_is_recorded(lock: int, left: Callable[[], float]) -> None:
         """Kill the processes that inherited the pipe in the record, and wait for their end; removes the record."""
