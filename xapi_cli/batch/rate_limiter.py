@@ -41,15 +41,7 @@ class RateLimiter:
         self._pauses, self._clock = pauses, clock
         self._due = float("-inf")  # when the next request is due at a steady rate
         self._resumes = float("-inf")  # when the last pause ends
-
-    @property
-    def next_time(self) -> float:
-        """Return the time from which the next request may be sent."""
-        if not self._limit:
-            return self._resumes
-        if len(self._times) < self._limit:
-            return max(self._due, self._resumes)
-        return max(self._due, self._resumes, self._times[0] + self._window)
+        self.next_time = float("-inf")  # from which the next request may be sent
 
     @property
     def is_ready(self) -> bool:
@@ -67,6 +59,8 @@ class RateLimiter:
                 self._times.popleft()
             self._times.append(now)
             self._due = (now if is_first else max(self._due, now - _BACKLOG)) + self._interval
+            is_full = len(self._times) == self._limit
+            self.next_time = max(self._due, self._times[0] + self._window) if is_full else self._due
         return True
 
     def pause(self, seconds: float) -> bool:
@@ -76,4 +70,5 @@ class RateLimiter:
         now = self._clock()
         begins = now >= self._resumes
         self._resumes = max(self._resumes, now + seconds)
+        self.next_time = max(self.next_time, self._resumes)
         return begins

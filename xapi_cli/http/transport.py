@@ -291,12 +291,13 @@ class _BlockingExchange:
 
     def read_body(self) -> bytes | None:
         """Return the next part of the response body, None at its end; raises NetworkError or TimeoutExpired."""
-        wait = Wait(self._timeouts, self._timeouts.read, self.record.awaited)
+        wait = None
         try:
             while not self.record.has_response:
                 if block := self.record.body():
                     return block
                 if not self.record.has_response:
+                    wait = wait or Wait(self._timeouts, self._timeouts.read, self.record.awaited)
                     self._receive(wait)
         except TimeoutExpired as error:
             self.record.record_sent(error)
