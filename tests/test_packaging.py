@@ -150,6 +150,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_the_wheel_built_from_the_sdist_contains_this_tree_and_nothing_else(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
 

@@ -104,6 +104,7 @@ def test_commands_of_other_locales_have_the_same_output(
     assert shared_agent.served() == before + len(_COMMANDS), shared_agent.status()
 
 
+@pytest.mark.slow
 def test_commands_of_another_encoding_run_without_the_agent(
     xapi: Xapi, shared_agent: RunningAgent, locales: str
 ) -> None:

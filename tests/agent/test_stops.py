@@ -286,6 +286,7 @@ def test_a_stopped_keeper_fails_a_call_within_three_seconds(agent: Agent, is_war
 @pytest.mark.parametrize(
     "command", [("agent", "status"), pytest.param(("agent", "stop"), marks=pytest.mark.slow)], ids=" ".join
 )  # each waits for ten seconds
+@pytest.mark.slow
 def test_the_process_of_a_stopped_agent_is_named(agent: Agent, command: tuple[str, ...]) -> None:
     with all_stopped(*_all(agent)):
         outcome = agent.xapi(*command)

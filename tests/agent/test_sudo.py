@@ -74,6 +74,7 @@ COMMANDS = (
 
 @with_and_without_runtime
 @pytest.mark.parametrize("sudo", ["sudo -nE", pytest.param("sudo -nE -u bob", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_command_with_the_environment_of_the_caller_does_not_touch_the_agent_of_the_caller(
     machine: Machine, sandbox: Sandbox, has_runtime: bool, sudo: str
 ) -> None:
@@ -101,6 +102,7 @@ def files(machine: Machine) -> set[str]:
     [pytest.param("sudo -n", ROOT, marks=pytest.mark.slow), ("sudo -n -u bob", BOB)],
     ids=["root", "bob"],
 )
+@pytest.mark.slow
 def test_sudo_uses_the_agent_of_the_user_that_the_command_runs_as(
     machine: Machine, sandbox: Sandbox, has_runtime: bool, sudo: str, user: User
 ) -> None:
@@ -119,6 +121,7 @@ def test_sudo_uses_the_agent_of_the_user_that_the_command_runs_as(
 
 
 @with_and_without_runtime
+@pytest.mark.slow
 def test_root_that_becomes_another_user_does_not_touch_the_agent_of_root(
     machine: Machine, sandbox: Sandbox, has_runtime: bool
 ) -> None:

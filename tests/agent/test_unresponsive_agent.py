@@ -197,6 +197,7 @@ def _request(agent: Agent) -> tuple[int, bytes, bytes]:
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 def test_a_full_queue_of_the_master_is_not_the_absence_of_an_agent(own_agent: Agent) -> None:
     """Each command that got no worker leaves a connection there."""
     with all_stopped(own_agent.pid), ExitStack() as stack:

@@ -146,6 +146,7 @@ def test_a_failure_with_a_salt_that_is_not_ascii_is_ignored(
     failures.check_command_failed(ME, "command", since=clock.now)
 
 
+@pytest.mark.slow
 def test_the_number_of_recorded_rejections_is_limited(failures: LoginFailures, tmp_path: Path) -> None:
     for number in range(34):
         failures.record_rejected_password(ME, REJECTED, f"wrong {number}")

@@ -121,6 +121,7 @@ def test_an_endless_filter_delays_no_other_line(xapi: Xapi) -> None:
         ("--max-time=4", 12, "timeout", "no response before --max-time expired; raise --max-time"),
     ],
 )
+@pytest.mark.slow
 def test_a_time_limit_ends_an_endless_filter(xapi: Xapi, limit: str, code: int, kind: str, message: str) -> None:
     with Api(numbered) as api:
         args = ("--ordered", "--jq", ENDLESS_ON_LINE_2, limit)
@@ -139,6 +140,7 @@ def test_an_unlimited_result_is_an_error_of_its_line(xapi: Xapi, text: str) -> N
     assert lines[1]["error"]["kind"] == "filter"
 
 
+@pytest.mark.slow
 def test_a_large_body_and_a_large_result(xapi: Xapi) -> None:
     values = [{"id": number, "name": f"é {number}"} for number in range(100_000)]
     body = json.dumps(values, indent=1, ensure_ascii=False).encode()

@@ -77,6 +77,7 @@ def test_with_one_job_each_line_waits_for_the_one_before(xapi: Xapi) -> None:
 
 
 @pytest.mark.parametrize("options", [(), pytest.param(("--ordered",), marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_all_slow_lines_end_with_their_results(xapi: Xapi, options: tuple[str, ...]) -> None:
     with Api(numbered) as api:
         args = (*options, "--timeout", "100", "--jq", f'[.n, ({SLOW}), "x" * 1000]')

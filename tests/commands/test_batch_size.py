@@ -125,6 +125,7 @@ def test_small_compressed_responses_with_large_bodies_need_less_than_100_mib(
     assert peak < 100
 
 
+@pytest.mark.slow
 def test_the_budget_holds_while_the_first_line_in_order_waits_for_its_retry(xapi: Xapi) -> None:
     body = Reply(b"x" * (9 * MIB), headers=TEXT)
     tries: list[ReceivedRequest] = []

@@ -361,6 +361,7 @@ def test_no_secret_is_in_the_log(xapi: Xapi, sandbox: Sandbox, log: Path) -> Non
     assert [name for name, canary in canaries.items() if canary in text] == []
 
 
+@pytest.mark.slow
 def test_64_processes_share_the_file_without_torn_lines(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:
     env = logging(log, {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN": "abc"})
     text = "".join(f'{{"path": "/{"x" * 300}/{number}"}}\n' for number in range(20)).encode()

@@ -42,6 +42,7 @@ def _is_waited_for(lock: Path) -> bool:
     return any(f":{lock.stat().st_ino} " in line for line in waiting)
 
 
+@pytest.mark.slow
 def test_an_edit_that_cannot_be_excluded_from_a_stopped_one_exits_with_14_and_writes_nothing(
     xapi: Xapi, sandbox: Sandbox
 ) -> None:

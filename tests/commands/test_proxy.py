@@ -128,6 +128,7 @@ def test_sighup_ends_the_proxy_with_its_exit_code(xapi: Xapi) -> None:
 
 
 @pytest.mark.parametrize("on_sigterm", ["trap 'echo ended; exit' TERM", "trap '' TERM"], ids=["ends", "ignores it"])
+@pytest.mark.slow
 def test_after_max_time_the_command_ends_too(xapi: Xapi, on_sigterm: str) -> None:
     script = f"{on_sigterm}; echo $$; while :; do sleep 0.1; done"
     with Server([request(), send(OK)]) as server:

@@ -99,6 +99,7 @@ def test_an_endless_body_is_kept_until_it_is_interrupted(xapi: Xapi, out: Path) 
     assert part_of(out).stat().st_size >= 10_000_000
 
 
+@pytest.mark.slow
 def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out: Path) -> None:
     rng, kills = random.Random(7), 0
     with Files() as files:

@@ -237,6 +237,7 @@ def test_results_of_lines_are_printed_as_they_arrive(xapi: Xapi) -> None:
         assert process.communicate(timeout=30) == (b"2\n", b"")
 
 
+@pytest.mark.slow
 def test_many_lines_are_more_than_one_document_may_be(xapi: Xapi) -> None:
     line = b'{"n": 1, "s": "' + b"x" * 2**20 + b'"}\n'
     with PageServer(lambda target: page(b'{"n": 0}\n' + line * 70)) as server:

@@ -88,6 +88,7 @@ def test_max_time_limits_all_pages(xapi: Xapi) -> None:
     assert outcome.err.endswith(f"to continue, request '{server.url}/items?page=2'\n")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_pages(xapi: Xapi) -> None:
     """A request without pagination is the baseline; each page retained would add 100 kB."""
     body = b"[" + b'"' + b"x" * 100_000 + b'"]'

@@ -81,7 +81,7 @@ def _of_part(name: str) -> set[int]:
 @pytest.mark.parametrize(
     "words, replies, codes",
     [
-        ("GET", EMPTY | OTHERS, _of_status),
+        pytest.param("GET", EMPTY | OTHERS, _of_status, marks=pytest.mark.slow),
         pytest.param("DELETE -o out", EMPTY | OTHERS, _of_status, marks=pytest.mark.slow),
         ("GET -o out -i -v --meta -", SAMPLE, _of_status),
         ("GET -o out --continue", SAMPLE, _of_part),

@@ -47,6 +47,7 @@ def test_an_unreachable_server_exits_with_13_within_4_seconds_and_causes_no_logi
     assert sandbox.login_attempts == 0
 
 
+@pytest.mark.slow
 def test_a_logout_of_all_accounts_needs_the_server_only_for_those_known_there(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
 ) -> None:

@@ -39,6 +39,7 @@ def test_remember_is_refused(xapi: Xapi, env: Env, shared_redis: RedisServer) ->
         pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(5400)]),
     ],
 )
+@pytest.mark.slow
 def test_calls_of_8_machines_succeed_while_the_token_is_revoked(
     xapi: Xapi, service: OneTokenSandbox, env: Env, shared_redis: RedisServer, calls: int
 ) -> None:

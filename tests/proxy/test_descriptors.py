@@ -118,6 +118,7 @@ def test_the_command_has_the_limit_of_the_caller(xapi: Xapi) -> None:
     [(("proxy", "--", "true"), rb""), (("batch", "-j", "1"), rb"xapi: 0 lines in .*\n")],
     ids=["proxy", "batch"],
 )
+@pytest.mark.slow
 def test_too_few_descriptors_to_start_are_one_error_line(xapi: Xapi, command: tuple[str, ...], success: bytes) -> None:
     """How many are enough depends on Python: the command fails with one line below that number, and starts from it."""
     env = {"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": TOKEN}

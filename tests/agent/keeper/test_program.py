@@ -131,6 +131,7 @@ def test_doctor_reports_that_memory_could_not_be_locked(xapi: Xapi, sandbox: San
 
 
 @pytest.mark.states("If it does not respond, a command that needs its token exits with code 13 after 3 seconds.")
+@pytest.mark.slow
 def test_a_keeper_that_hangs_exits_with_13_in_time(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
     assert xapi("login", env=env).code == 0
     keeper.signal(signal.SIGSTOP)

@@ -212,6 +212,7 @@ def test_more_connections_than_the_limit_do_not_block_a_client(process: KeeperPr
         assert [is_closed(sock) for sock in silent[:50]] == [True] * 50
 
 
+@pytest.mark.slow
 def test_a_client_that_never_completes_its_request_is_disconnected(process: KeeperProcess) -> None:
     with closing(connected(process)) as silent, closing(connected(process)) as slow:
         slow.sendall(messages.pack_request(Request(messages.PUT, KEY, length=10)) + b"12345")

@@ -96,6 +96,7 @@ def test_what_was_sent_before_an_early_response_reaches_the_server(
         assert is_read.wait(30)
 
 
+@pytest.mark.slow
 def test_two_hundred_calls_leave_no_descriptor_open(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
     import resource
 

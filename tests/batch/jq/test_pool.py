@@ -64,6 +64,7 @@ def test_without_room_for_results_the_lines_end_in_turn() -> None:
     assert [(job.number, job.result()) for job in done] == [(each, (1, b"59999")) for each in range(1, COUNT + 1)]
 
 
+@pytest.mark.slow
 def test_slow_jobs_take_no_slot_and_are_not_the_only_ones_with_a_process() -> None:
     done: list[FilterJob] = []
     with filter_pool(ENDLESS) as pool:
@@ -79,6 +80,7 @@ def test_slow_jobs_take_no_slot_and_are_not_the_only_ones_with_a_process() -> No
     assert not done
 
 
+@pytest.mark.slow
 def test_a_slow_job_gets_a_turn_although_more_endless_ones_run_than_there_are_processes() -> None:
     done: list[FilterJob] = []
     with filter_pool(f"if . == 0 then ({ENDLESS}) else {SLOW} end") as pool:

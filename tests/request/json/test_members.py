@@ -19,6 +19,7 @@ _VALUES: Any = st.recursive(
 
 
 @given(st.dictionaries(st.text(), _VALUES), st.sampled_from([None, 1]))
+@pytest.mark.slow
 def test_each_member_has_its_value_and_its_text(document: dict[str, Any], indent: int | None) -> None:
     values, texts = members(json.dumps(document, indent=indent))
 

@@ -37,6 +37,7 @@ def test_elements_are_compact_and_equal(values: list[Any], ascii_only: bool, ind
 
 
 @given(st.dictionaries(st.text(), JSON, min_size=1))
+@pytest.mark.slow
 def test_each_field_is_found(value: dict[str, Any]) -> None:
     data = json.dumps(value, indent=1).encode()
     for name, expected in value.items():
@@ -119,6 +120,7 @@ def test_the_elements_of_any_text_are_found(values: list[object], separators: tu
 
 
 @given(st.dictionaries(st.text(), JSON), SEPARATORS, st.booleans())
+@pytest.mark.slow
 def test_the_members_of_any_text_are_found(values: dict[str, object], separators: tuple[str, str], plain: bool) -> None:
     text = json.dumps(values, separators=separators, ensure_ascii=plain)
 

@@ -59,6 +59,7 @@ def released(ready: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str
     return result.stdout, shutil.copytree(ready / "dist", tmp_path_factory.mktemp("released") / "dist")
 
 
+@pytest.mark.slow
 def test_a_release_prints_what_to_upload(released: tuple[str, Path]) -> None:
     printed, dist = released
 
