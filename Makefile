@@ -21,6 +21,7 @@ TOOLS := $(VENV)/.tools-$(HERE)
 DEVELOPMENT := $(VENV)/.ready-$(HERE)
 DEPENDENCIES := $(PROGRAM)/.dependencies-$(HERE)
 INSTALLED := $(PROGRAM)/.installed-$(HERE)
+COMPILED := $(VENV)/.tests-$(HERE)
 SOURCES := pyproject.toml $(wildcard README.md LICENSE docs/xapi-cli.cdx.json docs/man/*.1) $(shell find xapi_cli -name '*.py' -o -name py.typed)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -42,10 +43,10 @@ test: MARKED = not soak and not slow
 test-all: MARKED = not soak
 
 # The directory of the installation is first on the path, so that tests import the package from there too.
-test test-all: $(DEVELOPMENT) $(INSTALLED)
-	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
-	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
-	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "$(MARKED)" $(PYTEST_ARGS) $(TESTS)
+OF_PROGRAM = PYTHONPATH="$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	  XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi"
+test test-all: $(DEVELOPMENT) $(INSTALLED) $(COMPILED)
+	@$(OF_PROGRAM) $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -m "$(MARKED)" $(PYTEST_ARGS) $(TESTS)
 
 # The tests whose results can depend on the version of Python or of a dependency: all but most of those of processes and
 # machines beside each other, which run the same program.
@@ -71,9 +72,7 @@ test-agent: $(DEVELOPMENT) $(INSTALLED)
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak and not slow" $(PYTEST_ARGS) $(BEHIND_AGENT)
 
 test-agent-all: $(DEVELOPMENT) $(INSTALLED)
-	@site=$$($(PROGRAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
-	PYTHONPATH="$$site" XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
-	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak" --ignore tests/agent $(PYTEST_ARGS) tests
+	@$(OF_PROGRAM) $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak" --ignore tests/agent $(PYTEST_ARGS) tests
 
 # The tests whose results can depend on the version of a dependency: not those of xapi's own engines, and not those of
 # signals, processes, locks, files and terminals.
@@ -212,6 +211,11 @@ wheel: $(DEVELOPMENT)
 # Builds twice and compares. Refuses a tree that is not committed, not in CHANGELOG.md, or tagged already.
 release: $(DEVELOPMENT)
 	@$(VENV)/bin/python -m tests.tools.release
+
+# Without it, each worker compiles all tests on the first run.
+$(COMPILED): | $(DEVELOPMENT) $(INSTALLED)
+	@ls -d tests/*/ tests/test_*.py | $(OF_PROGRAM) xargs -n 12 -P 2 $(VENV)/bin/pytest -qq --collect-only -p no:cacheprovider >/dev/null 2>&1 || true
+	@touch $@
 
 venv: $(DEVELOPMENT)
 program: $(INSTALLED)
