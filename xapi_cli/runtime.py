@@ -384,7 +384,7 @@ class Runtime:
             timeout=self.settings.timeout,
             ca_bundle=self.settings.ca_bundle,
             environ=self.environ,
-            trace=verbose.trace if verbose else lambda line: None,
+            trace=verbose.trace if verbose else None,
             waiting=self.terminal.waiting,
             on_request=on_request,
             on_response=verbose.log_response if verbose else None,

@@ -50,7 +50,7 @@ class _Lender:
         self._lenders: dict[Any, RelayLender] = {}
 
     def borrow(
-        self, route: "Route", authorization: str, wait: "Wait", trace: Callable[[str], None], *, new: bool
+        self, route: "Route", authorization: str, wait: "Wait", trace: Callable[[str], None] | None, *, new: bool
     ) -> "Connection | None":
         sources = _sources.get(id(self._context())) if route.scheme == "https" else ()
         if sources is None:

@@ -80,7 +80,9 @@ def test_any_reply_of_a_relay_is_a_connection_or_none_or_a_network_error(data: b
     thread.start()
     lender = RelayLender(lambda: ours, ())
     try:
-        connection = lender.borrow(ROUTE, "", Wait(Timeouts(), 5, "no connection"), lambda line: None, new=False)
+        connection = lender.borrow(
+            ROUTE, "", Wait(Timeouts(), 5, lambda: "no connection"), lambda line: None, new=False
+        )
     except NetworkError:
         connection = None
     thread.join()

@@ -92,7 +92,7 @@ def test_a_reset_that_sending_has_noticed_is_reported_when_receiving(
     ):
         connection = Connection(sock, Route("https" if is_tls else "http", server.host, server.port))
         if is_tls:
-            connection.start_tls(client_tls, server.host, Wait(Timeouts(), 20, "no connection"))
+            connection.start_tls(client_tls, server.host, Wait(Timeouts(), 20, lambda: "no connection"))
         poll = select.poll()
         poll.register(connection, 0)
         assert poll.poll(20_000)[0][1] & select.POLLERR

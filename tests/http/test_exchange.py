@@ -177,11 +177,11 @@ def test_a_short_body_that_is_not_needed_keeps_the_connection() -> None:
 
 def test_a_timeout_names_what_is_missing() -> None:
     begun = exchange("PUT", sent=3)
-    assert (begun.awaited, begun.expire()) == ("api.test:80 accepted no data", False)
+    assert (begun.awaited(), begun.expire()) == ("api.test:80 accepted no data", False)
     begun.sent(len(begun.unsent))
-    assert (begun.awaited, begun.expire()) == ("no response from api.test:80", False)
+    assert (begun.awaited(), begun.expire()) == ("no response from api.test:80", False)
     begun.receive(OK[:-1])
-    assert (begun.awaited, begun.expire()) == ("no more data from api.test:80", False)
+    assert (begun.awaited(), begun.expire()) == ("no more data from api.test:80", False)
 
 
 def test_a_timeout_of_sending_after_a_response_does_not_end_the_exchange() -> None:

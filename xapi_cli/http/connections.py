@@ -73,7 +73,7 @@ class CarriedExchange(Exchange):
         if self.expire():
             self.restart_timeout()
             return None
-        error = TimeoutExpired(f"{self.awaited} within {self._timeout:g} s", hint="raise --timeout to wait longer")
+        error = TimeoutExpired(f"{self.awaited()} within {self._timeout:g} s", hint="raise --timeout to wait longer")
         self.record_sent(error)
         return error
 

@@ -39,7 +39,7 @@ class Dialer:
     about each connection.
     """
 
-    def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None] | None = None) -> None:
         self._create_context = tls
         self._trace = trace
         self._resolver = Resolver()
@@ -56,14 +56,15 @@ class Dialer:
         context = self._tls() if route.scheme == "https" else None
         sock = self._connect(route, wait)
         connection = Connection(sock, route)
-        address = connection.peer
+        address = connection.peer if self._trace is not None else ""
         try:
             if context is not None:
                 self._start_tls(connection, context, wait)
         except BaseException:
             connection.close()
             raise
-        self._trace(f"* connected to {route} ({', '.join(filter(None, (address, connection.tls)))})")
+        if self._trace is not None:
+            self._trace(f"* connected to {route} ({', '.join(filter(None, (address, connection.tls)))})")
         return connection
 
     def after_fork(self) -> None:
@@ -124,24 +125,20 @@ class _HappyEyeballs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for sock in self._sockets():
-            sock.close()
+        for key in self._running.get_map().values():
+            key.data.close()
         self._running.close()
 
     def first_connected(self, wait: "Wait") -> socket.socket:
         """Return the first connected socket; raises OSError if all addresses fail."""
-        while self._waiting or self._sockets():
+        while (is_running := bool(self._running.get_map())) or self._waiting:
             timeout = wait.poll_interval()
-            is_alone = not self._sockets()
             delay = self._next_start - time.monotonic()
-            if self._waiting and (is_alone or delay <= 0):
+            if self._waiting and (not is_running or delay <= 0):
                 self._start(*self._waiting.popleft())
             elif (sock := self._poll(min(timeout, delay) if self._waiting else timeout)) is not None:
                 return sock
         raise self._last_error
-
-    def _sockets(self) -> list[socket.socket]:
-        return [key.data for key in self._running.get_map().values()]
 
     def _start(self, family: int, address: object) -> None:
         self._next_start = time.monotonic() + _ATTEMPT_DELAY

@@ -185,9 +185,8 @@ class Exchange:
         self.cannot_send()  # the response has arrived; the server need not read the rest of the request
         return True
 
-    @property
     def awaited(self) -> str:
-        """What the exchange waits for, as the start of the message about a timeout."""
+        """Return what the exchange waits for, as the start of the message about a timeout."""
         if self.is_sending:
             return f"{self.route} accepted no data"
         return f"no response from {self.route}" if self.head is None else f"no more data from {self.route}"

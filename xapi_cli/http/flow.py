@@ -13,7 +13,7 @@ from xapi_cli.http import retry, urls
 from xapi_cli.tokens import Token
 
 RawHeader = tuple[bytes, bytes]
-_FIRST_REDIRECT = 300  # a response with a lower status is neither a redirect nor a failure
+FIRST_REDIRECT = 300  # a response with a lower status is neither a redirect nor a failure
 
 if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
     from collections.abc import Sequence
@@ -160,7 +160,7 @@ class Policy(NamedTuple, Generic[C]):
             attempt = _Attempt(self, call, retries, redirects, to_api=to_api)
             result = yield from attempt.result(self.tokens if authenticated and to_api else None)
             delay, refused, refused_retry = None, None, None
-            if isinstance(result, NetworkError) or result.status >= _FIRST_REDIRECT:
+            if isinstance(result, NetworkError) or result.status >= FIRST_REDIRECT:
                 delay = attempt.retry_delay(result)
                 if delay is None:
                     refused_retry = attempt.refused_retry(result)
@@ -258,7 +258,7 @@ class _Attempt(Generic[C]):
 
     def _needs_body(self, response: "Response") -> bool:
         """Return whether the body of *response* can be needed: not before a replay, a retry or the next redirect."""
-        if response.status < _FIRST_REDIRECT:
+        if response.status < FIRST_REDIRECT:
             return True
         if self._to_api and response.status == 401:  # the request is replayed, or the call fails
             return False

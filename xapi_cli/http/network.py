@@ -37,4 +37,6 @@ class Network:
 
     def dial(self, route: Route) -> Connection:
         """Open a new connection and return it; blocks until it is established."""
-        return self._dialer.open(route, Wait(self._timeouts, self._timeouts.connect, f"no connection to {route}"))
+        return self._dialer.open(
+            route, Wait(self._timeouts, self._timeouts.connect, lambda: f"no connection to {route}")
+        )

@@ -31,13 +31,13 @@ class Lender(Protocol):
     """A source of connections that outlive this process."""
 
     def borrow(
-        self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None], *, new: bool
+        self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None] | None, *, new: bool
     ) -> Connection | None:
         """Return an open connection, None if this process has to open one itself.
 
         It has carried no credentials other than *authorization*, and no request at all if it must be *new*.
-        *trace* is called with a line about it, unless it was open before. Raises
-        NetworkError or TimeoutExpired if the lender could not open one.
+        *trace*, if it is not None, is called with a line about it, unless it was open before. Raises NetworkError or
+        TimeoutExpired if the lender could not open one.
         """
         ...
 

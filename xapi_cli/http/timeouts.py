@@ -1,6 +1,7 @@
 """Limit every wait of one request, and report which limit expired."""
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import TimeoutExpired
@@ -34,10 +35,10 @@ def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout
 class Wait:
     """One wait of at most *seconds*, which may consist of many system calls.
 
-    *missing* is the start of the message about a timeout; `phase` names the current step in it.
+    *missing* returns the start of the message about a timeout; `phase` names the current step in it.
     """
 
-    def __init__(self, timeouts: Timeouts, seconds: float | None, missing: str) -> None:
+    def __init__(self, timeouts: Timeouts, seconds: float | None, missing: Callable[[], str]) -> None:
         self._timeouts = timeouts
         self._seconds = seconds
         self._missing = missing
@@ -63,4 +64,4 @@ class Wait:
     def _expired(self, when: str, setting: str) -> TimeoutExpired:
         phase = f" ({self.phase})" if self.phase else ""
         hint = f"raise {setting} to wait longer" if setting.startswith("--") else None
-        return TimeoutExpired(f"{self._missing} {when}{phase}", hint=hint)
+        return TimeoutExpired(f"{self._missing()} {when}{phase}", hint=hint)

@@ -45,7 +45,7 @@ class Transport:
         self,
         tls: "Callable[[], ssl.SSLContext]",
         proxy: "Callable[[str, str, int], Proxy | None]" = lambda scheme, host, port: None,
-        trace: Callable[[str], None] = lambda line: None,
+        trace: Callable[[str], None] | None = None,
         waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
         lender: Lender | None = None,
         log: "RequestLog | None" = None,
@@ -91,17 +91,19 @@ class Transport:
             is_replayable = _may_resend(request, head) and request.is_replayable
             connection = self._borrow(route, request, timeouts, new=not is_replayable)
         if connection and connection.is_used:
-            self._trace(f"* using the open connection to {route}")
+            if self._trace is not None:
+                self._trace(f"* using the open connection to {route}")
             exchange = _BlockingExchange(connection, request, head, timeouts)
             try:
                 return self._response(exchange, connection, started)
             except NetworkError as error:
                 if not exchange.may_resend:
                     raise
-                self._trace("* the server had closed that connection")
+                if self._trace is not None:
+                    self._trace("* the server had closed that connection")
                 first_error, connection = error, None
         if connection is None:
-            connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, f"no connection to {route}"))
+            connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}"))
             self._pool.add(connection)
         try:
             return self._response(_BlockingExchange(connection, request, head, timeouts), connection, started)
@@ -119,7 +121,7 @@ class Transport:
     def _borrow(self, route: Route, request: Request, timeouts: Timeouts, *, new: bool) -> Connection | None:
         if self._lender is None:
             return None
-        wait = Wait(timeouts, timeouts.connect, f"no connection to {route}")
+        wait = Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}")
         wait.remaining()  # raises TimeoutExpired, as opening a connection would
         credentials = request.headers.get(authorization.NAME)
         connection = self._lender.borrow(route, credentials, wait, self._trace, new=new)
@@ -128,8 +130,9 @@ class Transport:
         return connection
 
     def _response(self, exchange: "_BlockingExchange", connection: Connection, started: float) -> Response:
+        is_exposed = connection.is_exposed
         try:
-            if connection.is_exposed:
+            if is_exposed:
                 exchange.request.exposed()
             if self._log is not None:
                 self._log.begin(exchange.record)
@@ -148,7 +151,7 @@ class Transport:
             reason=head.reason,
             version=head.version,
             tls=connection.tls,
-            is_exposed=connection.is_exposed,
+            is_exposed=is_exposed,
             abort=connection.abort,
         )
 
@@ -165,7 +168,7 @@ def open_transport(
     *,
     ca_bundle: str | None,
     environ: Mapping[str, str],
-    trace: Callable[[str], None] = lambda line: None,
+    trace: Callable[[str], None] | None = None,
     waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
     open_lender: "OpenLender | None" = None,
     log: "RequestLog | None" = None,
@@ -306,7 +309,7 @@ class _BlockingExchange:
 
     def discard_body(self, seconds: float = DISCARD_TIMEOUT) -> None:
         """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""
-        wait = Wait(self._timeouts, seconds, "no end")
+        wait = Wait(self._timeouts, seconds, lambda: "no end")
         self.record.discard()
         try:
             while not self.record.has_response:

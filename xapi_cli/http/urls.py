@@ -6,6 +6,7 @@ because a URL may contain a password before its host and an API key in its query
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
@@ -170,6 +171,7 @@ def after_origin(reference: str, base: str) -> str | None:
     return found.rest if found[:3] == wanted[:3] and not found.rest.startswith("\\") else None
 
 
+@lru_cache(32)
 def host_and_port(text: str) -> tuple[str, int | None]:
     """Return the host in *text*, normalized and without brackets, and the port or None; raises InvalidURL."""
     reject_spaces(text)

@@ -86,7 +86,9 @@ class StateDirectory:
             with anchored_path(self.path) as parent:
                 _check_directory(parent.directory_status(), self.path.parent)
                 anchor = self._keep(parent.within(_PLACEHOLDER) or anchored_path(self.path / _PLACEHOLDER))
-            _check_directory(anchor.directory_status(), self.path, allow_sticky=False)
+            status = anchor.directory_status()
+            _check_directory(status, self.path, allow_sticky=False)
+            self._safe = status.st_uid, status.st_mode
         except UnsafePath as error:
             raise _unsafe(error) from error
         except OSError:

@@ -172,7 +172,7 @@ class _LoanWait(Wait):
     """A wait that reports each phase to the borrower, whose own limit applies, and that ends when it has left."""
 
     def __init__(self, control: MessageSocket) -> None:
-        super().__init__(Timeouts(), _DIAL_TIMEOUT, "no connection")
+        super().__init__(Timeouts(), _DIAL_TIMEOUT, lambda: "no connection")
         self._control = control
         self._reported = ""
 

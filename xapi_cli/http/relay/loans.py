@@ -137,7 +137,7 @@ class RelayLender:
         self._returning: list[MessageSocket] = []
 
     def borrow(
-        self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None], *, new: bool
+        self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None] | None, *, new: bool
     ) -> Connection | None:
         """Return an open connection, None if this process has to open one itself.
 
@@ -163,7 +163,7 @@ class RelayLender:
         route: Route,
         authorization: str,
         wait: "Wait",
-        trace: Callable[[str], None],
+        trace: Callable[[str], None] | None,
         *,
         new: bool,
     ) -> Connection | None:
@@ -188,7 +188,7 @@ class RelayLender:
             sock.close()
             raise
         connection.return_control = self._returning.append
-        if loan.trace:
+        if loan.trace and trace is not None:
             trace(loan.trace)
         return connection
 

@@ -303,7 +303,7 @@ def _network_socket(address: Address, end: float) -> socket.socket:
     from xapi_cli.http.resolver import Resolver
     from xapi_cli.http.timeouts import Timeouts, Wait
 
-    wait = Wait(Timeouts(), _wait(end), "no address")
+    wait = Wait(Timeouts(), _wait(end), lambda: "no address")
     addresses = Resolver().addresses(address.host, address.port, wait)
     failure: OSError = OSError("no address")
     for number, (family, place) in enumerate(addresses):
