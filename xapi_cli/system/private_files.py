@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
@@ -84,10 +85,10 @@ class StateDirectory:
         """
         try:
             with anchored_path(self.path) as parent:
-                _check_directory(parent.directory_status(), self.path.parent)
+                _check_directory(parent.directory_status(), path=self.path.parent)
                 anchor = self._keep(parent.within(_PLACEHOLDER) or anchored_path(self.path / _PLACEHOLDER))
             status = anchor.directory_status()
-            _check_directory(status, self.path, allow_sticky=False)
+            _check_directory(status, path=self.path, allow_sticky=False)
             self._safe = status.st_uid, status.st_mode
         except UnsafePath as error:
             raise _unsafe(error) from error
@@ -109,7 +110,7 @@ class StateDirectory:
         Raises Unsafe if another user owns it or everyone can write to it.
         """
         anchor = self._anchor
-        status = None if anchor is None else self._status_if_current(anchor)
+        status = None if anchor is None else anchor.directory_status_at(self.path)
         if anchor is None or status is None:
             try:
                 anchor = self._keep(self._opened(make=make))
@@ -117,7 +118,7 @@ class StateDirectory:
                 raise _unsafe(error) from error
             status = anchor.directory_status()
         if (status.st_uid, status.st_mode) != self._safe:
-            _check_directory(status, self.path)
+            _check_directory(status, path=self.path)
             self._safe = status.st_uid, status.st_mode
         return anchor.sibling(name)
 
@@ -144,14 +145,6 @@ class StateDirectory:
         _replace(new, bytes(size), sync=True)
         with suppress(FileNotFoundError):  # another process removed it, because it looks abandoned
             new.unlink()
-
-    def _status_if_current(self, anchor: AnchoredPath) -> os.stat_result | None:
-        """Return the status of the directory of *anchor*, None if the path leads to another one now."""
-        try:
-            status = anchor.directory_status()
-            return status if os.path.samestat(os.stat(self.path), status) else None
-        except OSError:
-            return None
 
     def _keep(self, anchor: AnchoredPath) -> AnchoredPath:
         anchor.close_when_unused()
@@ -332,8 +325,7 @@ def check_status(status: os.stat_result, what: str, path: Path, *, variable: str
         raise Unsafe.because(f"everyone can write to the {what} {shown}", variable=variable, remedy=remedy)
 
 
-def _check_directory(status: os.stat_result, path: Path, *, allow_sticky: bool = True) -> None:
-    check_status(status, "state directory", path, variable=_VARIABLE, allow_sticky=allow_sticky)
+_check_directory = partial(check_status, what="state directory", variable=_VARIABLE)
 
 
 def _unsafe(error: UnsafePath) -> Unsafe:

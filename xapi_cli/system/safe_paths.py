@@ -194,6 +194,14 @@ class AnchoredPath:
         """Return the status of the directory."""
         return os.stat(self.path.parent if self._directory is None else self._directory)
 
+    def directory_status_at(self, path: Path) -> os.stat_result | None:
+        """Return the status of the directory, None if *path* leads to another one now."""
+        try:
+            status = os.stat(self.path.parent if self._directory is None else self._directory)
+            return status if os.path.samestat(os.stat(path), status) else None
+        except OSError:
+            return None
+
     def status(self) -> os.stat_result:
         """Return the status of the file; a symbolic link is not followed."""
         return os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
@@ -333,10 +341,8 @@ class _Resolution:
 
     def run(self, *, follow: bool) -> None:
         """Resolve up to the directory that contains the last name; with *follow*, follow a link there."""
-        while len(self._remaining) > 1 or follow:
+        while self._descend() or follow:
             name = self._remaining.pop() if self._remaining else "."
-            if self._remaining and self._enter(name):
-                continue
             target = self._target(name)
             if target is not None:
                 self._follow(target)
@@ -372,21 +378,27 @@ class _Resolution:
             self._change_directory("/", Path("/"))
         self._remaining += _names(target)
 
-    def _enter(self, name: str) -> bool:
-        """Make *name* the current directory; return False if it is not a directory. A symbolic link is not one."""
-        path = self.path / name
-        try:
-            self._change_directory(name, path)
-        except FileNotFoundError:
-            if not self._make:
+    def _descend(self) -> bool:
+        """Enter the next directories; return False if only the last name remains, True if another one is no directory.
+
+        A symbolic link is not one.
+        """
+        while len(self._remaining) > 1:
+            name = self._remaining[-1]
+            try:
+                new = os.open(name, _TRAVERSE, dir_fd=self.descriptor)
+            except FileNotFoundError:
+                if not self._make:
+                    raise
+                self._make_directory(name, self.path / name)
+                new = os.open(name, _TRAVERSE, dir_fd=self.descriptor)
+            except OSError as error:
+                if error.errno in _NOT_A_DIRECTORY:
+                    return True
                 raise
-            self._make_directory(name, path)
-            self._change_directory(name, path)
-        except OSError as error:
-            if error.errno in _NOT_A_DIRECTORY:
-                return False
-            raise
-        return True
+            os.close(self.descriptor)
+            self.descriptor, self.path = new, self.path / self._remaining.pop()
+        return False
 
     def _change_directory(self, name: str, path: Path) -> None:
         new = os.open(name, _TRAVERSE, dir_fd=self.descriptor)
