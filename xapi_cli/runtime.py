@@ -166,7 +166,7 @@ class Runtime:
         if (log := vars(self).get("request_log")) is not None:
             log.close()
 
-    @property
+    @cached_property
     def base_url(self) -> str:
         """The base URL; raises UsageError if it is not set."""
         if self.settings.base_url is None:

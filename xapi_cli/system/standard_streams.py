@@ -37,7 +37,7 @@ def is_closed(number: int) -> bool:
 
 def is_terminal(number: int) -> bool:
     """Return whether the standard stream *number* is a terminal; NUL is none, although Windows says so."""
-    if is_closed(number):
+    if number in _CLOSED_AT_START:
         return False
     if sys.platform == "win32":
         return windows.enable_escape_codes(number) or windows.is_console(number)

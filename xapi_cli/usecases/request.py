@@ -76,6 +76,7 @@ class Request:
             before=len(options.arguments) - len(self._item_arguments),
             read=read,
         )
+        self.has_body = self.items.has_body(options.data)
         defaults = self.runtime.default_headers
         if options.curl:  # the values of the others may be secrets
             defaults = tuple(header for header in defaults if header not in self._secret_headers())
@@ -170,11 +171,6 @@ class Request:
     def sent_method(self) -> str:
         """The method, which may be the default one."""
         return items.sent_method(self.method, has_body=self.has_body)
-
-    @property
-    def has_body(self) -> bool:
-        """Whether the request has a body."""
-        return self.items.has_body(self.options.data)
 
     def _interval(self) -> float:
         """Return the seconds between two requests for --until; raises UsageError if --every is not valid."""
