@@ -162,6 +162,24 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
         world.account().log_in(RIGHT, remember=None)
 
 
+def test_a_logout_of_all_accounts_just_before_the_account_is_in_the_index_is_not_undone(world: World) -> None:
+    account = world.account(given=RIGHT)
+    index = account.repository.index
+    expect = index.expect
+
+    def expect_late(*args: Any) -> None:
+        logging_out = world.account().repository.index
+        logging_out.log_out_all()
+        assert logging_out.all() == []
+        expect(*args)
+
+    index.expect = expect_late  # type: ignore[method-assign, assignment]  # the same, after a logout
+
+    assert account.token(fresh=True).access_token == "token1"
+    assert world.stored is None
+    assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
+
+
 def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> None:
     world.store("old")
     outcomes: list[object] = []

@@ -136,6 +136,42 @@ def test_a_logout_during_a_login_is_not_undone(xapi: Xapi) -> None:
         assert xapi("token", "show", "--no-login", env=env).code == 10
 
 
+def _tokens(xapi: Xapi) -> list[str]:
+    return [path.name for path in (xapi.state / "tokens").glob("*.json")]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("args", [("login",), ("token", "show"), ("request", "/me")])
+def test_a_logout_of_all_accounts_during_a_login_is_not_undone(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], is_known: bool
+) -> None:
+    xapi("login", env=sandbox.settings)  # another account is known
+    gate = Gate()
+    body = b'{"access_token": "late"}'
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with Server([request(), gate.reached, wait_for(gate.open), send(response)], [request(), send(response)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
+        if is_known:
+            assert xapi("logout", env=env).code == 0
+        login = xapi.start(*args, env=env)
+        gate.wait()
+        assert xapi("logout", "--all").err == f"xapi: logged out of {MASTER.email} at {sandbox.base_url}\n"
+        assert xapi("logout", "--all").err == "xapi: no known account, nothing to delete\n"
+        gate.open.set()
+        err = login.communicate(timeout=20)[1].decode()
+
+    assert (login.returncode, "the account was logged out" in err) == (13 if args == ("login",) else 0, True)
+    assert xapi("token", "show", "--no-login", env=env).code == 10
+    assert [_tokens(xapi), xapi("logout", "--all").err] == [[], "xapi: no known account, nothing to delete\n"]
+
+
+def test_a_login_after_a_logout_of_all_accounts_is_stored(xapi: Xapi, sandbox: Sandbox) -> None:
+    for _ in range(2):
+        assert xapi("logout", "--all").code == 0
+        assert xapi("login", env=sandbox.settings).code == 0
+        assert xapi("token", "show", "--no-login", env=sandbox.settings).code == 0
+
+
 def test_a_token_in_the_environment_is_reported(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
 

@@ -13,7 +13,7 @@ import redis
 from tests.agent.running import running_agent
 from tests.support.credential_helpers import FakeHelper, install, install_fake
 from tests.support.keyring_session import KeyringSession
-from tests.support.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.stores import Env
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -32,7 +32,7 @@ def _with_helper(sandbox: Sandbox, helper: FakeHelper) -> Env:
 
 
 def _entry(xapi: Xapi) -> Path:
-    (path,) = (xapi.state / "known").iterdir()
+    (path,) = (xapi.state / "known").glob("*.json")
     return path
 
 
@@ -288,6 +288,22 @@ def test_a_logout_that_cannot_be_recorded_on_a_full_disk_is_not_reported_as_done
     assert (xapi.home / "items.json").read_text() == "[]"
     assert xapi("logout", env=env).code == 0
     assert xapi("logout", "--all").err == NO_ACCOUNT
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_a_logout_of_all_accounts_that_cannot_be_recorded_on_a_full_disk_exits_with_13(xapi: Xapi) -> None:
+    logout = xapi.start("logout", "--all", env={"PYTHONDONTWRITEBYTECODE": "1"}, argv=FULL_DISK)
+    err = logout.communicate(timeout=60)[1].decode()
+
+    assert logout.returncode == 13
+    assert err == (
+        f"{NO_ACCOUNT}xapi: error: the logout could not be recorded (No space left on device), so a login in progress"
+        " may undo it; free space, then log out again\n"
+    )
+
+
+def test_a_logout_of_all_accounts_with_a_state_directory_that_cannot_be_written_exits_with_0(xapi: Xapi) -> None:
+    assert xapi("logout", "--all", env={"XAPI_STATE_DIR": "/dev/null/state"}) == Outcome(0, "", NO_ACCOUNT)
 
 
 def test_a_logout_that_is_killed_can_be_repeated(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.machines.fleet import Env, Grants, ended, exit_codes, keys_like, on, wait_for_polls
-from tests.support.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Server, Stopwatch
 from xapi_cli.sandbox import Sandbox
@@ -122,6 +122,36 @@ def test_a_login_stores_nothing_after_a_logout_on_another_machine(
     assert (outcome.code, outcome.out) == (0, "token1\n")
     assert "the account was logged out in the meantime, so the new token is not stored" in outcome.err
     assert shared_redis.keys() == ["logout"]
+
+
+@pytest.mark.parametrize("options", [("--all",), ("--storage", "file")])
+def test_a_login_stores_nothing_after_a_logout_on_its_machine_that_does_not_use_the_server(
+    xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer, options: tuple[str, ...]
+) -> None:
+    holder = xapi.start("token", "show", env={**held, **on(xapi, 0)})
+    grants.gate.wait()
+    assert xapi("logout", *options, env={**held, **on(xapi, 0)}).code == 0
+    assert xapi("logout", *options, env={**held, **on(xapi, 1)}).code == 0
+    grants.gate.open.set()
+    (outcome,) = ended([holder])
+
+    assert (outcome.code, outcome.out) == (0, "token1\n")
+    assert "the account was logged out in the meantime, so the new token is not stored" in outcome.err
+    assert shared_redis.keys() == []
+
+
+def test_a_logout_of_the_accounts_of_another_machine_does_not_stop_a_login(
+    xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer
+) -> None:
+    holder = xapi.start("token", "show", env={**held, **on(xapi, 0)})
+    grants.gate.wait()
+    assert xapi("logout", "--all", env={**held, **on(xapi, 1)}).code == 0
+    grants.gate.open.set()
+    (outcome,) = ended([holder])
+
+    assert outcome == Outcome(0, "token1\n", outcome.err)
+    assert "logged out" not in outcome.err
+    assert xapi("token", "show", "--no-login", env={**held, **on(xapi, 1)}).out == "token1\n"
 
 
 def test_processes_that_wait_for_a_login_send_no_password_after_a_logout(

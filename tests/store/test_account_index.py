@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xapi_cli.store.account_index import AccountIndex, KnownStore
+from xapi_cli.store.account_index import AccountIndex, KnownStore, LogoutMarkers
 from xapi_cli.system.boot_time import Moment
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity
@@ -21,7 +21,7 @@ def known(tmp_path: Path) -> AccountIndex:
 
 
 def test_an_account_is_listed_with_the_stores_that_contain_its_record(known: AccountIndex) -> None:
-    assert (known.all(), known.stores(ME), known.logout_marker(ME)) == ([], [], "")
+    assert (known.all(), known.stores(ME), known.logout_markers(ME)) == ([], [], LogoutMarkers("", ""))
 
     known.add(ME, "file")
     known.add(ME, "keyring")
@@ -75,7 +75,7 @@ def test_an_entry_of_a_version_that_did_not_record_locations_is_read(known: Acco
     account = {"base_url": ME.base_url, "username": ME.username}
     path.write_text(json.dumps({"mark": "a", "revision": "b", "storages": ["keyring"], **account}))
 
-    assert (known.all(), known.logout_marker(ME), known.is_damaged()) == ([ME], "a", False)
+    assert (known.all(), known.logout_markers(ME), known.is_damaged()) == ([ME], LogoutMarkers("a", ""), False)
     assert known.stores(ME) == [KnownStore("keyring", {}, is_written=False)]
 
 
@@ -100,25 +100,41 @@ def test_a_store_that_could_not_be_cleared_remains_in_the_index(known: AccountIn
 def test_a_login_detects_a_logout_since_it_began(known: AccountIndex, stored_before: bool) -> None:
     if stored_before:
         known.add(ME, "file")
-    began = known.logout_marker(ME)
-    assert known.has_logout_marker(ME, began)
+    began = known.logout_markers(ME)
+    assert not known.was_logged_out(ME, since=began)
 
     known.remove(ME)
 
-    assert not known.has_logout_marker(ME, began)
-    assert known.has_logout_marker(ME, known.logout_marker(ME))
+    assert known.was_logged_out(ME, since=began)
+    assert not known.was_logged_out(ME, since=known.logout_markers(ME))
+
+
+@pytest.mark.parametrize("stored_before", [True, False])
+def test_a_login_detects_a_logout_of_all_accounts_since_it_began(known: AccountIndex, stored_before: bool) -> None:
+    if stored_before:
+        known.add(ME, "file")
+    began = known.logout_markers(ME)
+
+    known.log_out_all()
+
+    assert known.was_logged_out(ME, since=began)
+    second = known.logout_markers(ME)
+    assert not known.was_logged_out(ME, since=second)
+    known.log_out_all()
+    assert known.was_logged_out(ME, since=second)
+    assert (known.all(), known.is_damaged()) == ([ME] if stored_before else [], False)
 
 
 def test_a_login_of_another_process_is_not_mistaken_for_a_logout(known: AccountIndex) -> None:
-    began = known.logout_marker(ME)
+    began = known.logout_markers(ME)
     known.add(ME, "file")
-    second = known.logout_marker(ME)
+    second = known.logout_markers(ME)
     known.add(ME, "keyring")
 
     known.remove(OTHER)
 
-    assert known.has_logout_marker(ME, began)
-    assert known.has_logout_marker(ME, second)
+    assert not known.was_logged_out(ME, since=began)
+    assert not known.was_logged_out(ME, since=second)
 
 
 def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(tmp_path: Path) -> None:
@@ -137,7 +153,7 @@ def test_an_empty_entry_does_not_name_its_account_and_is_removed_after_an_hour(t
     known.remove(Identity("https://third.test", "me"))
 
     assert not path.exists()
-    assert known.has_logout_marker(ME, "a marker from before")  # no login takes that long
+    assert not known.was_logged_out(ME, since=LogoutMarkers("a marker from before", ""))  # no login takes that long
 
 
 def test_an_empty_entry_of_an_earlier_version_is_removed_by_its_modification_time(tmp_path: Path) -> None:

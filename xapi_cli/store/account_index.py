@@ -6,6 +6,10 @@ without an entry.
 
 A logout also uses the entry to stop a login in progress in another process: it leaves an empty entry with another
 marker. A login that finds a marker other than the one it began with stores nothing.
+
+The first login to an account has no entry that a logout of all accounts could find, so there is also a marker of all
+accounts. Such a logout changes it, then reads the index. A login adds its account to the index, then reads the marker.
+Whichever comes first, the login finds the new marker, or the logout finds the account.
 """
 
 import json
@@ -20,6 +24,7 @@ from xapi_cli.tokens import Identity
 
 _OWN = r"[0-9a-f]{32}\.json"  # a pattern
 _EMPTY_FOR = 3600.0  # seconds that an empty entry is kept: no login that began before the logout takes longer
+_ALL = "all"  # the file with the marker of all accounts
 _LIMIT = 64 * 1024  # bytes that are read of an entry
 _MAX_SIZE = _LIMIT // 2  # characters of the stores of one account; the oldest ones are dropped
 
@@ -43,6 +48,13 @@ class KnownStore(NamedTuple):
     def is_at(self, storage: str, location: Location) -> bool:
         """Return whether this is the store of *storage* at *location*."""
         return (self.storage, self.location) == (storage, location)
+
+
+class LogoutMarkers(NamedTuple):
+    """What logouts change: the marker of an account, and that of all accounts; each is empty if there is none."""
+
+    account: str
+    all: str
 
 
 class _Entry(NamedTuple):
@@ -73,13 +85,15 @@ class AccountIndex:
         """Return the file with the account's entry."""
         return self._directory.file(f"{identity.key}.json")
 
-    def logout_marker(self, identity: Identity) -> str:
-        """Return the logout marker of the account's entry, which a logout changes; it is empty if there is no entry."""
-        return self._entry_of(identity).marker
+    def logout_markers(self, identity: Identity) -> LogoutMarkers:
+        """Return the logout markers that apply to the account."""
+        of_all = self._directory.file(_ALL).read(limit=_LIMIT) or b""
+        return LogoutMarkers(self._entry_of(identity).marker, of_all.decode("ascii", "replace"))
 
-    def has_logout_marker(self, identity: Identity, marker: str) -> bool:
-        """Return whether the account was not logged out since its entry had this *marker*."""
-        return self.logout_marker(identity) in ("", marker)
+    def was_logged_out(self, identity: Identity, since: LogoutMarkers) -> bool:
+        """Return whether the account was logged out since these were its markers."""
+        now = self.logout_markers(identity)
+        return now.account not in ("", since.account) or now.all not in ("", since.all)
 
     def stores(self, identity: Identity) -> list[KnownStore]:
         """Return the stores that have, or may have, a record of *identity*."""
@@ -126,6 +140,11 @@ class AccountIndex:
         """Remove the account from the index, except for the stores *but*; logins in progress will detect it."""
         self._sweep()
         self._write(identity, os.urandom(8).hex(), but)
+
+    def log_out_all(self) -> None:
+        """Let every login in progress, to any account, detect a logout; the caller reads `all` after that."""
+        self._directory.make()
+        self._directory.file(_ALL).replace(os.urandom(8).hex().encode())
 
     def forget(self, identity: Identity) -> None:
         """Remove the account's entry, which needs no space on a full disk; logins in progress will not detect it."""

@@ -59,10 +59,7 @@ class Deletion:
         if failed:
             raise _combined([error for _, error in failed])
         if unrecorded:
-            raise StoreError(
-                f"the logout could not be recorded ({unrecorded.strerror}), so a login in progress may undo it",
-                hint="free space, then log out again",
-            )
+            raise not_recorded(unrecorded)
         return bool(self.cleared or known)
 
     def _known_stores(self) -> "list[KnownStore]":
@@ -176,6 +173,14 @@ class Deletion:
             return error
         kind = UsageError if isinstance(error, UsageError) else StoreError
         return kind(f"{registry.described(storage, known.location)}: {error.message}", hint=error.hint)
+
+
+def not_recorded(error: OSError) -> StoreError:
+    """Return the error for a logout that could not be recorded, because of *error*."""
+    return StoreError(
+        f"the logout could not be recorded ({error.strerror}), so a login in progress may undo it",
+        hint="free space, then log out again",
+    )
 
 
 def _storage(known: "KnownStore") -> Storage:

@@ -2,7 +2,7 @@
 
     LoginSession      locks, logout markers and login failures in the state directory of this machine
     ├── KeeperSession   and in the agent's keeper, which processes with other state directories use
-    └── SharedSession   in a store that machines share
+    └── SharedSession   and in a store that machines share
 
 The field `logins` of a storage's row in the registry selects the class.
 """
@@ -19,6 +19,7 @@ from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.tokens import Record
 
 if TYPE_CHECKING:
+    from xapi_cli.store.account_index import LogoutMarkers
     from xapi_cli.store.protocol import Failures, LockingStore, SharedStore
     from xapi_cli.store.repository import TokenRepository
 
@@ -33,7 +34,7 @@ class LoginSession:
         self._lock = LoginLock(repository.state.lock_file(f"{self._identity.key}.login"))
         self._files = FailureFiles(repository.state.directory("attempts"))
         self._files.remove_old()
-        self._marker: str | None = None  # at `begin`; None if a logout since then cannot be noticed
+        self._markers: LogoutMarkers | None = None  # at `begin`; None if a logout since then cannot be noticed
 
     @property
     def failures(self) -> "Failures":
@@ -44,18 +45,13 @@ class LoginSession:
         """Record that a login begins, so that `write` detects a logout during it."""
         try:
             is_persistent = self._repository.row.is_persistent
-            self._marker = self._repository.index.logout_marker(self._identity) if is_persistent else None
+            self._markers = self._repository.index.logout_markers(self._identity) if is_persistent else None
         except OSError:
-            self._marker = None  # taking the lock, which is next, reports the error
+            self._markers = None  # taking the lock, which is next, reports the error
 
     def was_logged_out(self) -> bool:
         """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
-        try:
-            return self._marker is not None and not self._repository.index.has_logout_marker(
-                self._identity, self._marker
-            )
-        except OSError:
-            return False
+        return self._was_logged_out_here()
 
     @contextmanager
     def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
@@ -105,12 +101,23 @@ class LoginSession:
             self._repository.continue_without_lock(error)
             return None
 
+    def _was_logged_out_here(self) -> bool:
+        """Return whether a logout that has this state directory is known to have come after `begin`."""
+        try:
+            return self._markers is not None and self._repository.index.was_logged_out(self._identity, self._markers)
+        except OSError:
+            return False
+
     def _writing(self) -> AbstractContextManager[None]:
         """Exclude other writers of this account."""
         return self._repository.writing()
 
     def _put(self, record: Record) -> bool:
-        return self._repository.put(record, self._write_to_store)
+        return self._repository.put(record, self._write_unless_logged_out)
+
+    def _write_unless_logged_out(self, record: Record) -> bool:
+        """Write *record*, whose account is in the index: a logout of all accounts from here on will find it there."""
+        return not self._was_logged_out_here() and self._write_to_store(record)
 
     def _write_to_store(self, record: Record) -> bool:
         """Write *record*; return False if the store itself noticed a logout."""
@@ -157,7 +164,7 @@ class KeeperSession(LoginSession):
 
     def write(self, record: Record) -> bool:
         """Store *record*, as `LoginSession.write`; raise StoreError if nothing would have noticed a logout."""
-        if not self._is_begun_in_store and (self._marker is None or not self._is_state_usable):
+        if not self._is_begun_in_store and (self._markers is None or not self._is_state_usable):
             raise StoreError(
                 "a logout during the login would not have been noticed: no agent and no state directory was usable",
                 hint="log in again",
@@ -182,6 +189,7 @@ class SharedSession(LoginSession):
         from xapi_cli.store.shared_login_lock import SharedLoginLock
 
         self._store: SharedStore = repository.opened()
+        self._shared_marker: str | None = None  # as `_markers`
         self._shared_lock = SharedLoginLock(self._lock, self._store, self._identity, limit)
         self.margin = self._shared_lock.margin
 
@@ -191,12 +199,16 @@ class SharedSession(LoginSession):
         return self._store.failures
 
     def begin(self) -> None:
-        """Read all that the login needs, with one command."""
-        self._marker = self._store.logout_marker(self._identity)
+        """Record that a login begins; read all that it needs of the store, with one command."""
+        super().begin()
+        self._shared_marker = self._store.logout_marker(self._identity)
 
     def was_logged_out(self) -> bool:
         """Return whether the account was logged out since `begin`; raise StoreError if the store is not usable."""
-        return self._marker is not None and self._store.logout_marker(self._identity) not in ("", self._marker)
+        if super().was_logged_out():
+            return True
+        marker = self._shared_marker
+        return marker is not None and self._store.logout_marker(self._identity) not in ("", marker)
 
     @contextmanager
     def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
@@ -204,13 +216,9 @@ class SharedSession(LoginSession):
         with self._shared_lock.acquired(timeout, stop_on_login=stop_on_login, required=required):
             yield
 
-    def write(self, record: Record) -> bool:
-        """Store *record* and release the lock, in one step."""
-        with self._writing():
-            return self._put(record)
-
     def _write_to_store(self, record: Record) -> bool:
-        return self._store.write_locked(self._identity, record, self._marker)
+        """Write *record* and release the lock, in one step."""
+        return self._store.write_locked(self._identity, record, self._shared_marker)
 
 
 _SESSIONS: dict[str, Callable[["TokenRepository", float], LoginSession]] = {

@@ -19,10 +19,13 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
 
     Raises StoreError or TimeoutExpired if anything could not be deleted, and UsageError if that needs another setting.
     """
+    unrecorded = _record_for_all(runtime) if everything else None  # before the accounts are read, see `account_index`
     identities = _known_accounts(runtime) if everything else [runtime.identity]
     warn_of_supplied_token(runtime, "commands use that token until you unset the variable")
     storage = _storage_for_all(runtime.settings.storage) if everything else runtime.settings.storage
     failures = list(_failures(runtime, identities, storage))
+    if unrecorded and not failures:
+        failures.append(unrecorded)
     if not identities:
         runtime.terminal.note("no known account, nothing to delete")
     for failure in failures[:-1]:
@@ -47,6 +50,22 @@ def remaining(runtime: "Runtime", identity: "Identity") -> str | None:
         return None
     account = f"--base-url {pasteable(identity.base_url)} --username {pasteable(identity.username)}"
     return f"the token of {name_of(identity)} remains in {places}; to delete it, run `xapi logout {account}`"
+
+
+def _record_for_all(runtime: "Runtime") -> StoreError | None:
+    """Record a logout of all accounts, so that no login in progress undoes it; return an error if the disk is full.
+
+    A directory that cannot be written is reported for each account; logins in progress cannot write there either.
+    """
+    from xapi_cli.store.account_index import AccountIndex
+    from xapi_cli.store.deletion import not_recorded
+    from xapi_cli.store.repository import DISK_IS_FULL
+
+    try:
+        AccountIndex.of(runtime.state_directory).log_out_all()
+    except OSError as error:
+        return not_recorded(error) if error.errno in DISK_IS_FULL else None
+    return None
 
 
 def _known_accounts(runtime: "Runtime") -> "list[Identity]":

@@ -18,8 +18,9 @@ from tests.agent.conftest import Agent, is_running
 from tests.agent.keeper_programs import ME, without_password
 from tests.support.keeper_process import KeeperProcess
 from tests.support.program import PROGRAM, Environ, Xapi
+from tests.support.servers import Server, request, send, wait_for
 from tests.support.skips import IMPOSSIBLE
-from tests.support.threads import wait_until
+from tests.support.threads import Gate, wait_until
 from xapi_cli.agent import daemon
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store.agent.client import KeeperClient
@@ -185,6 +186,22 @@ def test_without_a_writable_state_directory_a_logout_still_takes_precedence(
         assert xapi("logout", env=env).code == 0
         message = racing.communicate(timeout=60)[1].decode()
         assert "logged out in the meantime" in message or xapi("token", "show", "--no-login", env=env).code == 10
+
+
+def test_a_logout_of_all_accounts_during_a_login_is_not_undone(xapi: Xapi, env: Environ) -> None:
+    gate = Gate()
+    body = b'{"access_token": "late"}'
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with Server([request(), gate.reached, wait_for(gate.open), send(response)]) as server:
+        env = {**env, "XAPI_BASE_URL": server.url}
+        racing = xapi.start("token", "show", env=env)
+        gate.wait()
+        assert xapi("logout", "--all", env=env).err == "xapi: no known account, nothing to delete\n"
+        gate.open.set()
+        message = racing.communicate(timeout=60)[1].decode()
+
+    assert "the account was logged out in the meantime, so the new token is not stored" in message
+    assert xapi("token", "show", "--no-login", env=env).code == 10
 
 
 # shared with another machine or a container
