@@ -92,6 +92,25 @@ def test_a_failing_password_command_exits_with_10_and_no_other_source_is_tried(x
     assert sandbox.login_attempts == 0
 
 
+@pytest.mark.parametrize("command", ["[]", '[""]', '["", "x"]'])
+def test_a_password_command_without_a_program_is_invalid_and_no_other_source_is_tried(
+    xapi: Xapi, sandbox: Sandbox, command: str
+) -> None:
+    env = {**xapi.fake_keyring(), "XAPI_STORAGE": "keyring"}
+    assert xapi("login", "--remember", env={**sandbox.settings, **env}).code == 0
+    config = xapi.config / "config.toml"
+    config.write_text(f"{config.read_text()}password_command = {command}\n")
+    sandbox.revoke_tokens()
+
+    assert xapi("request", "/x-api/me", env=env) == Outcome(
+        2,
+        "",
+        f"xapi: error: {config}: profiles.default.password_command must be an array of strings that begins with a"
+        " program, such as ['pass', 'show', 'api']; edit the file, or see `xapi profile --help`\n",
+    )
+    assert sandbox.login_attempts == 1
+
+
 @pytest.mark.parametrize(
     ("source", "named"),
     [

@@ -141,7 +141,11 @@ INVALID: dict[str, tuple[bytes, str]] = {
     ),
     "an empty command": (
         b"[profiles.a]\npassword_command = []",
-        ": profiles.a.password_command must be an array of strings",
+        ": profiles.a.password_command must be an array of strings that begins with a program, such as ['pass', 'show'",
+    ),
+    "a command without a program": (
+        b"[profiles.a]\npassword_command = ['', 'show']",
+        ": profiles.a.password_command must be an array of strings that begins with a program, such as ['pass', 'show'",
     ),
     "a command with a number": (
         b"[profiles.a]\npassword_command = ['a', 1]",

@@ -174,20 +174,18 @@ class Command(Text):
     """A program and its arguments: an array in the config file, otherwise one text that is split as in a shell."""
 
     toml_types = (list,)
-    toml_description = "an array of strings"
+    toml_description = "an array of strings that begins with a program, such as ['pass', 'show', 'api']"
 
     def __init__(self) -> None:
         super().__init__(self._split)
 
     def accepts(self, value: object) -> bool:
-        """Return whether *value* is an array of strings that is not empty."""
-        return isinstance(value, list) and bool(value) and all(isinstance(word, str) for word in value)
+        """Return whether *value* is an array of strings whose first one is not empty."""
+        return isinstance(value, list) and all(isinstance(word, str) for word in value) and value[:1] not in ([], [""])
 
     def from_profile(self, value: Any, directory: Path) -> Any:
-        """Return program and arguments, a relative program path in *directory*; None if the program is empty."""
+        """Return program and arguments, a relative program path in *directory*."""
         program, *arguments = value
-        if not program:
-            return None
         path = _in_directory(program, directory) if _is_path(program) else program
         return (path, *arguments)
 
