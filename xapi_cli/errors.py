@@ -221,10 +221,18 @@ class TimeoutExpired(XapiError):
 
 
 class StoreError(XapiError):
-    """The token store cannot be used."""
+    """The token store cannot be used.
+
+    *hint* is what makes it usable. *alternative* is what to do instead, such as using another storage; a logout does
+    not suggest it, because it would delete nothing.
+    """
 
     exit_code = 13
     kind = "storage"
+
+    def __init__(self, message: str, *, hint: str | None = None, alternative: str | None = None) -> None:
+        super().__init__(message, hint=f"{hint}, or {alternative}" if hint and alternative else hint or alternative)
+        self.remedy, self.alternative = hint, alternative
 
 
 class OutputError(XapiError):

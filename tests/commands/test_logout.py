@@ -117,6 +117,31 @@ def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(x
     )
 
 
+UNUSABLE = {
+    "Raising OSError": "reading the keyring failed (OSError); run `xapi doctor`, then log out again",
+    "Raising KeyringLocked": "the keyring is locked; unlock it, then log out again",
+    "Raising NoKeyringError": "no usable keyring on this machine; log out in the environment in which you logged in",
+    "Keeping always": (
+        "the keyring accepts deletions but does not delete the record; delete it with another program, then log out"
+        " again"
+    ),
+}
+
+
+@pytest.mark.parametrize(("failure", "message"), UNUSABLE.items(), ids=UNUSABLE)
+def test_the_error_of_a_logout_does_not_suggest_another_storage(
+    xapi: Xapi, sandbox: Sandbox, failure: str, message: str
+) -> None:
+    backend, how = failure.split()
+    xapi("login", env={**xapi.fake_keyring(backend), **sandbox.settings})
+    broken = {**xapi.fake_keyring(backend), f"FAKE_KEYRING_{'RAISES' if backend == 'Raising' else 'KEEPS'}": how}
+
+    for args in (("logout",), ("logout", "--all")):
+        assert xapi(*args, env=broken) == Outcome(
+            13, "", f"xapi: error: cannot log out of {MASTER.email} at {sandbox.base_url}: {message}\n"
+        )
+
+
 def test_a_logout_during_a_login_is_not_undone(xapi: Xapi) -> None:
     gate = Gate()
     body = b'{"access_token": "late"}'

@@ -73,6 +73,7 @@ def test_a_helper_that_no_longer_exists_is_named_and_the_account_stays_known(
         assert (outcome.code, outcome.err.count("\n")) == (13, 1)
         assert f"cannot log out of {MASTER.email} at {sandbox.base_url}: the credential helper" in outcome.err
         assert f"(credential_helper={before.path})" in outcome.err
+        assert outcome.err.endswith("; install it or correct credential_helper, then log out again\n")
         assert len(before.stored) == 1
     hidden.rename(before.path)
     assert xapi("logout", "--all").code == 0

@@ -182,7 +182,8 @@ def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
     assert (outcome.code, outcome.out) == (13, "")
     assert outcome.err.startswith("xapi: error: ")
     assert outcome.err.count("\n") == 1
-    assert "docker-credential-slow did not respond within 3 s; unlock its password store, or use another" in outcome.err
+    remedy = "then log out again" if command == ("logout",) else "or use another --storage"
+    assert f"docker-credential-slow did not respond within 3 s; unlock its password store, {remedy}\n" in outcome.err
     assert sandbox.login_attempts == 0
 
 
@@ -214,7 +215,7 @@ def test_without_a_helper_the_errors_say_what_to_set_and_what_is_missing(xapi: X
     )
     assert missing.err == (
         "xapi: error: the credential helper docker-credential-nothing was not found;"
-        " install it, correct credential_helper, or use another --storage\n"
+        " install it or correct credential_helper, or use another --storage\n"
     )
     assert "XAPI_CREDENTIAL_HELPER: '../pass' is not the name of a credential helper" in invalid.err
     assert sandbox.login_attempts == 0

@@ -39,10 +39,14 @@ class ItemRejected(Exception):
 
 
 class NotStored(Exception):
-    """A written item cannot be read back; the text is the predicate of a sentence about the service."""
+    """A written item cannot be read back; the text is the predicate of a sentence about the service.
 
-    def __init__(self, predicate: str = "accepts records but does not store them") -> None:
+    *remedy* is what the user can do, None if it is not known.
+    """
+
+    def __init__(self, predicate: str = "accepts records but does not store them", remedy: str | None = None) -> None:
         super().__init__(predicate)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class ChunkedItem:
             self._items.delete(HEAD)
         else:
             if self._items.get(HEAD) is not None:
-                raise NotStored("accepts deletions but does not delete the record")
+                raise NotStored("accepts deletions but does not delete the record", "delete it with another program")
         return head != _Head(marked=True) and head != _Head()
 
     def _read_head(self) -> _Head:

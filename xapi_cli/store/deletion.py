@@ -40,7 +40,7 @@ class Deletion:
                 try:
                     is_found, obtained = self._delete_from(store, known)
                 except (StoreError, UsageError) as error:
-                    failed.append((store, error))
+                    failed.append((store, _to_delete(error)))
                     continue
                 if is_found:
                     self.cleared.append(self._described(store))
@@ -171,8 +171,10 @@ class Deletion:
         """Return *error* with the location of *known*, unless the settings lead there."""
         if self._is_current(storage, known):
             return error
-        kind = UsageError if isinstance(error, UsageError) else StoreError
-        return kind(f"{registry.described(storage, known.location)}: {error.message}", hint=error.hint)
+        message = f"{registry.described(storage, known.location)}: {error.message}"
+        if isinstance(error, UsageError):
+            return UsageError(message, hint=error.hint)
+        return StoreError(message, hint=error.remedy, alternative=error.alternative)
 
 
 def not_recorded(error: OSError) -> StoreError:
@@ -192,6 +194,14 @@ def _storage(known: "KnownStore") -> Storage:
         f"this version of xapi does not have the storage {printable(known.storage)}, in which a token was stored",
         hint="log out with the version that stored it",
     )
+
+
+def _to_delete(error: StoreError | UsageError) -> StoreError | UsageError:
+    """Return *error* with a hint that lets the logout succeed, if it suggests another storage."""
+    if isinstance(error, UsageError) or error.alternative is None:
+        return error
+    elsewhere = "log out in the environment in which you logged in"
+    return StoreError(error.message, hint=f"{error.remedy}, then log out again" if error.remedy else elsewhere)
 
 
 def _combined(errors: Sequence[StoreError | UsageError]) -> StoreError | UsageError:

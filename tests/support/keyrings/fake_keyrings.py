@@ -172,6 +172,14 @@ class Undeletable(Plain):
         raise keyring.errors.PasswordDeleteError("CANARY")
 
 
+class Keeping(Plain):
+    """Accept deletions, but keep the items if FAKE_KEYRING_KEEPS is set."""
+
+    def delete_password(self, service: str, username: str) -> None:
+        if "FAKE_KEYRING_KEEPS" not in os.environ:
+            super().delete_password(service, username)
+
+
 class HangingAfterFirstCall(Plain):
     """Respond once, then never again."""
 

@@ -18,7 +18,7 @@ from xapi_cli.system.render import printable
 
 _MAX_SIZE = 1024 * 1024  # bytes; a record has at most a quarter of this
 _NOT_FOUND = "credentials not found in native keychain"
-_REMEDY = "use another --storage"
+REMEDY = "use another --storage"
 _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and what it means
     ("not initialized", "the password store is not initialized", "run `pass init GPG-ID`"),
     ("password store is empty", "the password store is not initialized", "run `pass init GPG-ID`"),
@@ -87,14 +87,14 @@ class Program:
         except subprocess.TimeoutExpired:
             raise WatchdogTimeout from None
         except FileNotFoundError:
-            hint = f"install it, correct credential_helper, or {_REMEDY}"
-            raise NoBackend(f"the credential helper {self.name} was not found", hint=hint) from None
+            problem = f"the credential helper {self.name} was not found"
+            raise NoBackend(problem, hint="install it or correct credential_helper", alternative=REMEDY) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "invalid path"
-            hint = f"correct credential_helper, or {_REMEDY}"
-            raise StoreError(f"the credential helper {self.name} cannot be run: {reason}", hint=hint) from None
+            problem = f"the credential helper {self.name} cannot be run: {reason}"
+            raise StoreError(problem, hint="correct credential_helper", alternative=REMEDY) from None
         if len(output) > _MAX_SIZE:
-            raise StoreError(f"`{self.name} {action}` printed more than 1 MiB", hint=f"check it, or {_REMEDY}")
+            raise StoreError(f"`{self.name} {action}` printed more than 1 MiB", hint="check it", alternative=REMEDY)
         if code == 0:
             return output
         if output.strip() == _NOT_FOUND.encode():
@@ -105,9 +105,10 @@ class Program:
         printed = output.decode("utf-8", "replace").lower()
         for part, meaning, remedy in _REASONS:
             if part in printed:
-                return StoreError(f"`{self.name} {action}` failed: {meaning}", hint=f"{remedy}, or {_REMEDY}")
+                return StoreError(f"`{self.name} {action}` failed: {meaning}", hint=remedy, alternative=REMEDY)
         how = programs.describe_failure(code)
-        return HelperFailed(f"`{self.name} {action}` {how}", hint=f"run the helper yourself to see why, or {_REMEDY}")
+        problem, hint = f"`{self.name} {action}` {how}", "run the helper yourself to see why"
+        return HelperFailed(problem, hint=hint, alternative=REMEDY)
 
     def _secret(self, output: bytes) -> str:
         try:
@@ -117,4 +118,4 @@ class Program:
                 return secret
         except (ValueError, KeyError, TypeError, RecursionError):
             pass  # raised below, so that no exception with the output is attached
-        raise StoreError(f"`{self.name} get` did not print valid credentials", hint=f"check it, or {_REMEDY}")
+        raise StoreError(f"`{self.name} get` did not print valid credentials", hint="check it", alternative=REMEDY)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.store.chunked import HEAD, ChunkedItem, ItemRejected, NotStored
 from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
-from xapi_cli.store.helper.program import HelperFailed, Program
+from xapi_cli.store.helper.program import REMEDY, HelperFailed, Program
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.watchdog import Watchdog
 from xapi_cli.system import lifeline
@@ -112,15 +112,14 @@ class HelperStore:
         except lifeline.LeftRunning:
             raise StoreError(
                 f"{name} was left running by a process that was killed, and cannot be killed itself",
-                hint=f"stop {name}, or use another --storage",
+                hint=f"stop {name}",
+                alternative=REMEDY,
             ) from None
         except AccessTimeout as error:
-            end_it = f", stop {name} if it hangs" if error.is_in_use else ""
-            raise StoreError(
-                f"{name} {error}", hint=f"unlock its password store{end_it}, or use another --storage"
-            ) from None
+            end_it = f" or stop {name} if it hangs" if error.is_in_use else ""
+            raise StoreError(f"{name} {error}", hint=f"unlock its password store{end_it}", alternative=REMEDY) from None
         except NotStored as error:
-            raise StoreError(f"{name} {error}", hint="check it, or use another --storage") from None
+            raise StoreError(f"{name} {error}", hint=error.remedy or "check it", alternative=REMEDY) from None
 
     def _warn_of_waiting(self) -> None:
         self._warn(f"waiting for {self._program.name}; it may be waiting for you to unlock its store")

@@ -116,19 +116,17 @@ def _configuration() -> Path:
 
     path = Path(platform_.config_root() / "keyringrc.cfg")
     if not path.is_absolute():
-        raise NoKeyring("keyring would read its configuration from the current directory", hint=_RELATIVE_REMEDY)
+        problem = "keyring would read its configuration from the current directory"
+        raise NoKeyring(problem, hint="set HOME and XDG_CONFIG_HOME to absolute paths", alternative=REMEDY)
     try:
         with suppress(FileNotFoundError, NotADirectoryError), anchored_path(path, follow=True) as file:
             private_files.check_status(file.directory_status(), "directory", path.parent, variable="XDG_CONFIG_HOME")
             private_files.check_status(file.status(), "file", path, variable="XDG_CONFIG_HOME")
     except private_files.Unsafe as error:
-        raise NoKeyring(error.message, hint=f"{error.hint}, or {REMEDY}") from error
+        raise NoKeyring(error.message, hint=error.hint, alternative=REMEDY) from error
     except UntrustedLink as error:
-        raise NoKeyring(error.problem, hint=f"remove it, or {REMEDY}") from error
+        raise NoKeyring(error.problem, hint="remove it", alternative=REMEDY) from error
     return path
-
-
-_RELATIVE_REMEDY = f"set HOME and XDG_CONFIG_HOME to absolute paths, or {REMEDY}"
 
 
 def _load(name: str) -> "KeyringBackend":
@@ -137,11 +135,9 @@ def _load(name: str) -> "KeyringBackend":
     try:
         backend: KeyringBackend = getattr(importlib.import_module(module), class_name)()
     except (ImportError, AttributeError, ValueError) as error:
-        raise NoKeyring(f"the keyring backend cannot be loaded ({type(error).__name__})", hint=_NAMED_REMEDY) from None
+        problem = f"the keyring backend cannot be loaded ({type(error).__name__})"
+        raise NoKeyring(problem, hint="correct PYTHON_KEYRING_BACKEND", alternative=REMEDY) from None
     return backend
-
-
-_NAMED_REMEDY = f"correct PYTHON_KEYRING_BACKEND, or {REMEDY}"
 
 
 def _best_of(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
@@ -153,7 +149,7 @@ def _best_of(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
             if priority > 0 and not _is_chain(backend):
                 ranked.append((priority, _usable(backend, named=False)))
     if not ranked:
-        raise NoKeyring("no usable keyring on this machine", hint=REMEDY)
+        raise NoKeyring("no usable keyring on this machine", alternative=REMEDY)
     return max(ranked, key=lambda pair: pair[0])[1]
 
 
@@ -167,9 +163,9 @@ def _usable(backend: "KeyringBackend", *, named: bool) -> "KeyringBackend":
     if _is_chain(backend):
         return _best_of(backend.backends)  # type: ignore[attr-defined]  # chains have this attribute
     if isinstance(backend, (fail.Keyring, null.Keyring)):
-        raise NoKeyring(f"the keyring backend {_name(backend)} stores nothing", hint=REMEDY)
+        raise NoKeyring(f"the keyring backend {_name(backend)} stores nothing", alternative=REMEDY)
     if not named and (_name(backend).startswith("keyrings.alt.") or "plaintext" in _name(backend).lower()):
-        raise NoKeyring(f"the keyring backend {_name(backend)} stores secrets in plaintext files", hint=REMEDY)
+        raise NoKeyring(f"the keyring backend {_name(backend)} stores secrets in plaintext files", alternative=REMEDY)
     return backend
 
 

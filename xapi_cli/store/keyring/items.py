@@ -28,13 +28,13 @@ _TRANSIENT = frozenset(  # transient errors: secret services raise them during s
 )
 
 
-# Why the macOS keychain refuses access, and what the user can do, by the status (SecBase.h). It grants access to the
-# program that stored an item: to this Python, until it is upgraded.
+# Why the macOS keychain refuses access, what the user can do, and what instead, by the status (SecBase.h). It grants
+# access to the program that stored an item: to this Python, until it is upgraded.
 KEYCHAIN_HELPER = "store the token with --storage helper and the helper osxkeychain"
-_KEYCHAIN_REFUSALS: dict[object, tuple[str, str]] = {
-    -128: ("access to the keychain was denied", f"allow it when macOS asks, {KEYCHAIN_HELPER}"),
-    -25293: ("the keychain denies access to this Python", KEYCHAIN_HELPER),
-    -25308: ("the keychain is locked, and macOS cannot ask in this session", "run `security unlock-keychain`"),
+_KEYCHAIN_REFUSALS: dict[object, tuple[str, str | None, str]] = {
+    -128: ("access to the keychain was denied", "allow it when macOS asks", f"{KEYCHAIN_HELPER}, or {REMEDY}"),
+    -25293: ("the keychain denies access to this Python", None, f"{KEYCHAIN_HELPER}, or {REMEDY}"),
+    -25308: ("the keychain is locked, and macOS cannot ask in this session", "run `security unlock-keychain`", REMEDY),
 }
 
 
@@ -130,7 +130,7 @@ def with_store_errors(action: str, function: Callable[[], T]) -> T:
     except StoreError:
         raise
     except NotStored as error:
-        failure = KeyringNotPersistent(f"the keyring {error}", hint=REMEDY)
+        failure = KeyringNotPersistent(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
     except BaseException as error:  # noqa: BLE001  # backends raise exceptions of any type
         failure = _store_error(action, error)
     raise failure
@@ -139,14 +139,15 @@ def with_store_errors(action: str, function: Callable[[], T]) -> T:
 def _store_error(action: str, error: BaseException) -> StoreError:
     """Return a StoreError for a backend's exception, without its text, which may contain secrets."""
     if (refusal := _KEYCHAIN_REFUSALS.get(_keychain_status(error))) is not None:
-        problem, remedy = refusal
-        return KeyringLocked(problem, hint=f"{remedy}, or {REMEDY}")
+        problem, remedy, alternative = refusal
+        return KeyringLocked(problem, hint=remedy, alternative=alternative)
     if _is_locked(error):
-        return KeyringLocked("the keyring is locked", hint=f"unlock it, or {REMEDY}")
+        return KeyringLocked("the keyring is locked", hint="unlock it", alternative=REMEDY)
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "NoKeyringError" in kinds:
-        return NoKeyring("no usable keyring on this machine", hint=REMEDY)
-    return StoreError(f"{action} failed ({escaped(type(error).__name__)})", hint=f"run `xapi doctor`, or {REMEDY}")
+        return NoKeyring("no usable keyring on this machine", alternative=REMEDY)
+    problem = f"{action} failed ({escaped(type(error).__name__)})"
+    return StoreError(problem, hint="run `xapi doctor`", alternative=REMEDY)
 
 
 def _keychain_status(error: BaseException) -> object:

@@ -116,7 +116,7 @@ class KeyringStore:
                         lambda: with_store_errors(action, lambda: self._operate(operation)), on_work=on_work
                     )
         except AccessTimeout as error:
-            raise KeyringTimeout(f"the keyring {error}", hint=f"unlock it, or {REMEDY}") from None
+            raise KeyringTimeout(f"the keyring {error}", hint="unlock it", alternative=REMEDY) from None
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation* on the backend; if a remembered backend fails, search for another one."""
