@@ -55,6 +55,26 @@ def test_a_note_says_what_to_run_in_another_shell(
     assert process.communicate(timeout=30) == (b"", note.encode())
 
 
+def test_the_printed_lines_replace_a_token_file(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(sandbox.log_in(MASTER.email, MASTER.password) or "")
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN_FILE": str(file)}
+    process = xapi.start("proxy", "--port", "0", env=env)
+    assert process.stdout
+    lines = b"".join(process.stdout.readline() for _ in range(3)).decode()
+    shell = xapi.start(f"{lines} xapi request /x-api/me", argv=("sh", "-c"), env=env)
+    out, err = shell.communicate(timeout=60)
+    process.send_signal(signal.SIGTERM)
+
+    assert (shell.returncode, err, json.loads(out)["email"]) == (0, b"", MASTER.email)
+    assert process.communicate(timeout=30)[0] == b""
+    socket_only = xapi.start("proxy", env=env)
+    assert socket_only.stdout
+    assert socket_only.stdout.readline().startswith(b"export XAPI_PROXY_SOCKET=")
+    socket_only.send_signal(signal.SIGTERM)
+    assert socket_only.communicate(timeout=30)[0] == b""
+
+
 def test_a_unix_socket_in_a_private_directory_needs_no_key(xapi: Xapi, sandbox: Sandbox) -> None:
     with proxy(xapi, sandbox.settings, "--read-only") as running:
         path = Path(running.settings["XAPI_PROXY_SOCKET"])

@@ -74,6 +74,27 @@ def test_each_command_reads_the_file(xapi: Xapi, env: Env, token_file: Path, con
     assert xapi("token", "show", env=env).out == "another\n"
 
 
+@pytest.mark.states("xapi token show --format env prints a line that unsets it.")
+def test_a_shell_that_evaluates_the_env_format_uses_that_token_instead_of_the_file(
+    xapi: Xapi, env: Env, service: RotatingSandbox, token_file: Path
+) -> None:
+    token_file.write_text("new-token")
+    shown = xapi("token", "show", "--format", "env", env=env).out
+    assert shown.splitlines()[3:] == ["unset XAPI_TOKEN_FILE"]
+    assert "unset" not in xapi("token", "show", "--format", "env", env={"XAPI_TOKEN": "a", "XAPI_TOKEN_FILE": ""}).out
+
+    script = """
+        eval "$(xapi token show --format env)"
+        rm "$FILE"
+        xapi request /x-api/me
+        xapi token show
+    """
+    shell = xapi.start(script, argv=("sh", "-c"), env={**env, "FILE": str(token_file)})
+    out, err = shell.communicate(timeout=60)
+    assert (shell.returncode, err) == (0, b"")
+    assert out.endswith(b"\nnew-token\n")
+
+
 def test_a_replaced_token_is_used_after_a_401(xapi: Xapi, service: RotatingSandbox, env: Env, token_file: Path) -> None:
     service.on_rejection = lambda: _replace(token_file, "new-token")
 

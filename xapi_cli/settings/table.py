@@ -414,6 +414,11 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in SECRET_VARIABLES}
 
 
+def other_tokens(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables in *environ* that must be unset where XAPI_TOKEN is set."""
+    return ["XAPI_TOKEN_FILE"] if environ.get("XAPI_TOKEN_FILE") else []
+
+
 def default_text(name: str) -> str:
     """Return the default value of the setting *name* as the user can write it; empty if it has none."""
     value = Settings._field_defaults[name]

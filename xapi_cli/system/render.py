@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
@@ -139,6 +139,7 @@ def shell_quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def exports(variables: "Mapping[str, str]") -> str:
-    """Return lines with which a POSIX shell exports *variables*."""
-    return "\n".join(f"export {name}={shell_quoted(value)}" for name, value in variables.items())
+def exports(variables: "Mapping[str, str]", *, unset: "Iterable[str]" = ()) -> str:
+    """Return lines with which a POSIX shell exports *variables*, and unsets the variables *unset*."""
+    lines = [f"export {name}={shell_quoted(value)}" for name, value in variables.items()]
+    return "\n".join([*lines, *(f"unset {name}" for name in unset)])

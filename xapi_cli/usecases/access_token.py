@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import UsageError
+from xapi_cli.settings.table import other_tokens
 from xapi_cli.system import message_format
 from xapi_cli.system.render import exports, instant, json_line
 from xapi_cli.tokens import Token
@@ -126,7 +127,7 @@ def _formatted(
             values = {"XAPI_TOKEN": token.access_token}
             if subject.base_url:  # both, as `exec` sets them
                 values |= {"XAPI_BASE_URL": subject.base_url, "XAPI_TOKEN_BASE_URL": subject.base_url}
-            return exports(values)
+            return exports(values, unset=other_tokens(environ))
         case "exec-credential":
             return json_line(_exec_credential(token, environ))
         case _:

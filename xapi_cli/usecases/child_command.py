@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import CommandError
-from xapi_cli.settings.table import without_secrets
+from xapi_cli.settings.table import other_tokens, without_secrets
 from xapi_cli.system import programs
 from xapi_cli.system.render import printable
 
@@ -25,8 +25,9 @@ def environment(environ: Mapping[str, str], *, token: str, base_url: str | None,
     *profile* is None and XAPI_PROFILE is removed, so that an XAPI_PROFILE that is set inside the command can
     be distinguished from one that xapi itself has read.
     """
-    changed = without_secrets(environ) | {"XAPI_TOKEN": token}
-    changed.pop("XAPI_TOKEN_FILE", None)  # both must not be set
+    others = other_tokens(environ)
+    changed = {name: value for name, value in without_secrets(environ).items() if name not in others}
+    changed["XAPI_TOKEN"] = token
     if not base_url:
         return changed
     if profile is not None:

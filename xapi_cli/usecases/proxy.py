@@ -14,6 +14,7 @@ from xapi_cli.proxy import listeners
 from xapi_cli.proxy.rules import Allowed, Rules
 from xapi_cli.proxy.server import Server
 from xapi_cli.settings import resolve, values
+from xapi_cli.settings.table import other_tokens
 from xapi_cli.system import own_process, programs, signals
 from xapi_cli.system.render import exports, printable
 from xapi_cli.usecases import child_command
@@ -77,7 +78,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         if options.command:
             terminal.no_input = True
             return _run_command(runtime, server, options.command, given)
-        number = _serve_until_signal(server, terminal, lambda: _print_settings(terminal, given))
+        number = _serve_until_signal(server, terminal, lambda: _print_settings(runtime, given))
     return 0 if number in _ENDS_SERVING else Interrupted(number).exit_code
 
 
@@ -98,10 +99,11 @@ def _settings(base_path: str, port: int | None, key: str, path: str | None) -> d
     return found | ({"XAPI_PROXY_SOCKET": path} if path is not None else {})
 
 
-def _print_settings(terminal: "Terminal", settings: Mapping[str, str]) -> None:
-    terminal.print(exports(settings))
-    lines = "line" if len(settings) == 1 else "lines"
-    terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")
+def _print_settings(runtime: "Runtime", settings: Mapping[str, str]) -> None:
+    printed = exports(settings, unset=other_tokens(runtime.environ) if "XAPI_TOKEN" in settings else ())
+    runtime.terminal.print(printed)
+    lines = "lines" if "\n" in printed else "line"
+    runtime.terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")
 
 
 # until the end
