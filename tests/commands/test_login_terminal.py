@@ -424,6 +424,17 @@ def test_an_interrupted_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox, h
     assert sandbox.login_attempts == 0
 
 
+def test_quitting_at_a_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox) -> None:
+    with xapi.on_terminal("login", *_where(sandbox)) as terminal:
+        terminal.expect("Password for ")
+        assert not terminal.echoes
+        terminal.type("\x1c")  # Ctrl-\\
+        assert terminal.wait(30) == -signal.SIGQUIT
+        assert terminal.echoes
+        assert b"Traceback" not in terminal.seen
+    assert sandbox.login_attempts == 0
+
+
 def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) -> None:
     gate = Gate()
     with Server([request(), send(response("405 Method Not Allowed"))], [request(), gate.reached, hang()]) as server:

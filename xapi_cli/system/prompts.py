@@ -2,7 +2,7 @@
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
@@ -11,6 +11,7 @@ if sys.platform == "win32":
     from xapi_cli.system import windows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, BinaryIO
 
 # The name of the controlling terminal, and the flags to open it; a service of Windows has no console.
@@ -85,7 +86,7 @@ if sys.platform != "win32":
         with open("/dev/tty", "r+b", buffering=0) as terminal:
             try:
                 before = termios.tcgetattr(terminal)
-                try:
+                with _restored(terminal, before):
                     _turn_echo_off(terminal, before, termios.TCSAFLUSH)
                     terminal.write(shown)
                     line = b""
@@ -98,15 +99,39 @@ if sys.platform != "win32":
                         if not (data := terminal.read(_MAX_LINE)):
                             break
                         line += data
-                finally:
-                    with suppress(termios.error):  # the terminal is closed; what ended the prompt is reported
-                        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
             except termios.error as error:
                 raise OSError(*error.args) from error
             if not line:
                 raise EOFError
             terminal.write(b"\n")
             return line
+
+    @contextmanager
+    def _restored(terminal: "BinaryIO", attributes: "list[Any]") -> "Iterator[None]":
+        """Restore *attributes* at the end of a `with` block, and before Ctrl-\\ (SIGQUIT) ends the process in it."""
+        import signal
+        import termios
+        import threading
+
+        def restore() -> None:
+            with suppress(termios.error):  # the terminal is closed; what ended the prompt is reported
+                termios.tcsetattr(terminal, termios.TCSAFLUSH, attributes)
+
+        def quit_process(number: int, _: object) -> None:
+            restore()
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+        is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+        is_handled = is_main and signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL
+        try:
+            if is_handled:
+                signal.signal(signal.SIGQUIT, quit_process)
+            yield
+        finally:
+            restore()
+            if is_handled:
+                signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
     def _turn_echo_off(terminal: "BinaryIO", attributes: "list[Any]", when: int) -> None:
         import termios
