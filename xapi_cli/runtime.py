@@ -348,11 +348,17 @@ class Runtime:
             log.trace(f"* profile {self.settings.profile}")
         return log
 
+    @property
+    def log_path(self) -> str | None:
+        """The file of the log of requests, None without --log or for the null device."""
+        path = self.settings.log
+        return None if path == os.devnull else path
+
     @cached_property
     def request_log(self) -> "RequestLog | None":
         """The log of requests, None without --log or for the null device; raises OutputError if it cannot be opened."""
-        path, base_url = self.settings.log, self.settings.base_url
-        if path is None or str(path) == os.devnull:
+        path, base_url = self.log_path, self.settings.base_url
+        if path is None:
             return None
         from xapi_cli.http import urls
         from xapi_cli.http.request_log import RequestLog

@@ -22,7 +22,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.support.program import Environ, Outcome, Xapi
-from tests.support.servers import Server, close, free_port, hang, request, send
+from tests.support.servers import OK, Server, close, free_port, hang, request, send, serve
 from tests.support.skips import IMPOSSIBLE
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Route
@@ -159,6 +159,51 @@ def test_the_null_device_turns_off_the_log_of_the_profile(
         outcome = xapi(command, *args, *rest, env=bearing(sandbox), input=b'{"path": "/x-api/me"}\n')
         assert outcome.code == 0, outcome.err
     assert len(lines(log)) == 2
+
+
+@pytest.mark.parametrize("by", ["flag", "variable", "profile"])
+@pytest.mark.parametrize(
+    ("args", "role"),
+    [
+        (["request", "/a", "-o"], "-o"),
+        (["request", "/a", "--meta"], "--meta"),
+        (["request", "/a", "--continue", "-o"], "-o"),
+        (["batch", "--failed"], "--failed"),
+        (["batch", "--journal"], "--journal"),
+        (["batch"], "FILE"),
+    ],
+)
+@pytest.mark.states(
+    "The file of -o, --meta, --failed or --journal, or the input of a batch, cannot also be the log (exit code 2)."
+)
+def test_the_log_cannot_be_another_file_of_the_command(
+    xapi: Xapi, log: Path, tmp_path: Path, args: list[str], role: str, by: str
+) -> None:
+    log.write_text('{"path": "/a"}\n')
+    link = tmp_path / "link"
+    link.symlink_to(log)
+    if by == "profile":
+        assert xapi("profile", "set", "log", str(log)).code == 0
+    with Server([serve(OK)]) as server:
+        env = bearing(server) if by != "variable" else logging(log, bearing(server))
+        flags = ["--log", str(log)] if by == "flag" else []
+        outcome = xapi(*args, str(link), *flags, env=env, input=b'{"path": "/b"}\n')
+
+    expected = f"xapi: error: {role} and the request log are the same file; use two different files\n"
+    assert (outcome, server.received) == (Outcome(2, "", expected), [])
+    assert log.read_text() == '{"path": "/a"}\n'
+
+
+def test_the_log_can_be_the_file_of_stdout(xapi: Xapi, log: Path) -> None:
+    for command in (["request", "/a"], ["batch"]):
+        with Server([serve(response(body=b"{}\n"))]) as server, log.open("ab") as out:
+            process = xapi.start(
+                *command, env=logging(log, bearing(server)), stdout=out, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            _, err = process.communicate(b'{"path": "/b"}\n', timeout=30)
+            assert process.returncode == 0, err
+
+    assert [line["path"] for line in lines(log) if "method" in line] == ["/a", "/b"]
 
 
 def test_batch_logs_each_of_its_requests(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:

@@ -79,7 +79,7 @@ INVALID = {
     "--storage": (["/a", "--storage", "disk"], "--storage: 'disk' is not a valid storage"),
     "a base URL with user info": (["/a", "--base-url", "http://u:CANARY@h"], "base URL has user info before its host"),
     "a missing profile": (["/a", "-p", "nope"], "nope"),
-    "the same file twice": (["/a", "-o", "x", "--meta", "x"], "-o and --meta name the same file"),
+    "the same file twice": (["/a", "-o", "x", "--meta", "x"], "-o and --meta are the same file"),
     "an oversized URL": (["/a", "b==" + "x" * 70_000], "the URL has 70,"),
 }
 

@@ -102,5 +102,5 @@ def test_a_password_that_the_token_endpoint_repeats_is_redacted(xapi: Xapi, repe
 def test_output_and_meta_cannot_be_the_same_file(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("request", "/x-api/me", "-o", "f", "--meta", "./f", env=sandbox.settings)
 
-    assert outcome == Outcome(2, "", "xapi: error: -o and --meta name the same file; use two different files\n")
+    assert outcome == Outcome(2, "", "xapi: error: -o and --meta are the same file; use two different files\n")
     assert sandbox.requests == 0

@@ -166,6 +166,7 @@ LEFT_OUT: dict[str, str] = {
         (
             "commands/test_batch_journal.py::test_a_journal_that_is_the_input_or_stdout_is_not_modified",
             "commands/test_batch_journal.py::test_the_journal_cannot_be_the_file_of_stdout",
+            "commands/test_log.py::test_the_log_can_be_the_file_of_stdout",
             "commands/test_batch_merge.py::test_stdout_must_not_be_one_of_the_files",
             "commands/test_request_continue_files.py::test_stdout_by_name_is_not_a_file_that_can_be_continued",
             "commands/test_request_output.py::test_dev_stdout_is_written_to_and_not_replaced",

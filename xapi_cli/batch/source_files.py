@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,6 +34,25 @@ def open_input(name: str | None, terminal: Terminal, stack: ExitStack) -> Binary
     return file
 
 
+def check_roles(options: Mapping[str, str | None], log: str | None, source: BinaryIO, terminal: Terminal) -> None:
+    """Raise UsageError if the files of *options*, the *log* of requests, the input and stdout are not different files.
+
+    The lines of the log may be added to stdout, as in a log of a whole job.
+    """
+    roles: dict[str, str] = {}
+    for role, name in (*options.items(), ("the request log", log)):
+        if name is None:
+            continue
+        with suppress(OSError, ValueError):  # the file does not exist yet
+            status = os.stat(name)
+            if os.path.samestat(status, os.fstat(source.fileno())):
+                raise _two_roles("FILE", role)
+            if role in options and terminal.stdout_is(status):
+                raise _two_roles("stdout", role)
+        if (other := roles.setdefault(os.path.realpath(name), role)) != role:
+            raise _two_roles(other, role)
+
+
 def size_of(source: BinaryIO) -> int | None:
     """Return the size of *source* in bytes, or None if it is not a regular file."""
     status = os.fstat(source.fileno())
@@ -45,46 +64,32 @@ def open_journal(
     identity: Identity,
     shard: Shard | None,
     source: BinaryIO,
-    terminal: Terminal,
     stack: ExitStack,
     *,
     filters: Sequence[str | None] = (),
 ) -> Journal:
     """Return the journal *name* for requests of *identity* in *shard* of *source*; *stack* closes it.
 
-    Raises UsageError if it belongs to another account, shard or input or to other *filters*, or is the input or stdout.
+    Raises UsageError if it belongs to another account, shard or input or to other *filters*.
     """
-    _check_role(name, "--journal", source, terminal)
     journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None, filters=filters))
     if size_of(source) is not None:
         journal.check_input(source)
     return journal
 
 
-def open_failed(name: str, journal: str | None, source: BinaryIO, terminal: Terminal, stack: ExitStack) -> "AtomicFile":
-    """Return the file *name* for the input lines that fail; *stack* closes it.
-
-    Raises UsageError if it is the *journal*, the input or stdout, and OutputError if it cannot be written.
-    """
+def open_failed(name: str, stack: ExitStack) -> "AtomicFile":
+    """Return the file *name* for the input lines that fail; *stack* closes it. Raises OutputError."""
     from xapi_cli.request.files.atomic_file import AtomicFile
 
-    if journal is not None and os.path.realpath(name) == os.path.realpath(journal):
-        raise UsageError("--failed and --journal are the same file", hint="use two different files")
-    _check_role(name, "--failed", source, terminal)
     file = AtomicFile(name)
     stack.push(file)  # before the file is created: a signal in between would leave a temporary file
     file.open()
     return file
 
 
-def _check_role(name: str, option: str, source: BinaryIO, terminal: Terminal) -> None:
-    """Raise UsageError if the file *name* of *option* is the input or stdout."""
-    with suppress(OSError, ValueError):  # the file does not exist yet
-        status = os.stat(name)
-        if os.path.samestat(status, os.fstat(source.fileno())):
-            raise UsageError(f"FILE and {option} are the same file", hint="use two different files")
-        if terminal.stdout_is(status):
-            raise UsageError(f"stdout and {option} are the same file", hint="use two different files")
+def _two_roles(one: str, other: str) -> UsageError:
+    return UsageError(f"{one} and {other} are the same file", hint="use two different files")
 
 
 def _open_stdin(terminal: Terminal) -> BinaryIO:

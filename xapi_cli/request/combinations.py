@@ -10,8 +10,11 @@ from xapi_cli.request.options import RequestOptions
 _RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 
 
-def check(options: RequestOptions, items: Items, method: str | None) -> None:
-    """Raise UsageError if *options* cannot be combined, with each other or with *items* and *method*."""
+def check(options: RequestOptions, items: Items, method: str | None, *, log: str | None = None) -> None:
+    """Raise UsageError if *options* cannot be combined, with each other or with *items* and *method*.
+
+    *log* is the file of the request log.
+    """
     _check_body(items, options.data, form=options.form)
     if items.uploads and any(name.lower() == "content-type" for name, _ in items.headers):
         raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
@@ -29,8 +32,7 @@ def check(options: RequestOptions, items: Items, method: str | None) -> None:
         raise UsageError("--every requires --until", hint="add --until FILTER")
     if options.pages is not None:
         _check_paginates(options, items, method)
-    if options.output and options.meta not in (None, "-") and _is_written_twice(options, options.meta):
-        raise UsageError("-o and --meta name the same file", hint="use two different files")
+    _check_files(options, log)
 
 
 def _check_body(items: Items, data: str | None, *, form: bool) -> None:
@@ -54,11 +56,18 @@ def _check_body(items: Items, data: str | None, *, form: bool) -> None:
         nested_json.build(items.fields)  # reports contradictory names
 
 
-def _is_written_twice(options: RequestOptions, name: str | None) -> bool:
-    """Return whether -o also writes the file *name*."""
-    path = os.path.realpath(str(options.output))
-    paths = [path, f"{path}.part", f"{path}.part.json"] if options.resume else [path]
-    return os.path.realpath(str(name)) in paths
+def _check_files(options: RequestOptions, log: str | None) -> None:
+    """Raise UsageError if two of the files that the request writes are the same."""
+    output, meta = (None if name == "-" else name for name in (options.output, options.meta))
+    roles: dict[str, str] = {}
+    for role, name in (("-o", output), ("--meta", meta), ("the request log", log)):
+        if not name:
+            continue
+        path = os.path.realpath(name)
+        if path in roles:
+            raise UsageError(f"{roles[path]} and {role} are the same file", hint="use two different files")
+        parts = ("", ".part", ".part.json") if role == "-o" and options.resume else ("",)
+        roles.update((path + part, role) for part in parts)
 
 
 def _check_resumable(options: RequestOptions, items: Items, method: str | None) -> None:

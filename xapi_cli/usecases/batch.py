@@ -24,7 +24,7 @@ from xapi_cli.batch.output import results
 from xapi_cli.batch.output.results import Result
 from xapi_cli.batch.output.tally import Tally
 from xapi_cli.batch.rate_limiter import RateLimiter
-from xapi_cli.batch.source_files import open_failed, open_input, open_journal, size_of
+from xapi_cli.batch.source_files import check_roles, open_failed, open_input, open_journal, size_of
 from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import (
     ClosedPipe,
@@ -51,7 +51,6 @@ from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from xapi_cli.batch.output.call_lines import CallLines
-    from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.runtime import Runtime
 
 _TRANSIENT = frozenset(map(str, retry.STATUSES))  # the kinds of results that --retry repeats
@@ -98,7 +97,9 @@ class Batch:
         self._progress = Lines(size_of(source))
         if not source.isatty():
             stack.enter_context(self._terminal.during(self._progress))
-        self._failed = self._open_failed(source, stack)
+        files = {"--failed": options.failed, "--journal": options.journal}
+        check_roles(files, runtime.log_path, source, self._terminal)
+        self._failed = None if options.failed is None else open_failed(options.failed, stack)
         self._journal = self._open_journal(source, stack)
         self._key_seed = self._new_key_seed()
         jobs = self._possible_jobs(own_process.raise_descriptor_limit())
@@ -136,12 +137,7 @@ class Batch:
         if name is None:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
-        return open_journal(name, identity, self._shard, source, self._terminal, stack, filters=filters)
-
-    def _open_failed(self, source: BinaryIO, stack: ExitStack) -> "AtomicFile | None":
-        """Open the file for the input lines that fail, or return None without --failed."""
-        name = self._options.failed
-        return None if name is None else open_failed(name, self._options.journal, source, self._terminal, stack)
+        return open_journal(name, identity, self._shard, source, stack, filters=filters)
 
     def _new_call_lines(self) -> "CallLines | None":
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""

@@ -64,7 +64,7 @@ class Request:
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._key = cache(lambda: retry.key_from(os.urandom(16)))  # stays the same until the end
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
-        combinations.check(options, self.items, self.method)
+        combinations.check(options, self.items, self.method, log=runtime.log_path)
         self.every = self._interval()
 
     def _parse_items(self, read: Callable[[str], str]) -> None:
