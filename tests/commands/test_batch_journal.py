@@ -361,8 +361,32 @@ def test_the_request_of_a_damaged_entry_is_resent_and_counted(xapi: Xapi, tmp_pa
     assert expected[0] <= sent <= expected[1]
     assert [[line["id"] for line in run[1]] for run in (second, third)] == [list(range(30))] * 2
     assert (second[0], third[0], len(api.requests)) == (0, 0, sent)
-    assert "1 damaged line in the journal; its request was sent again" in second[2]
+    consequence = ", so requests may have been sent again" if sent else ""
+    assert f"; 1 damaged line in the journal was ignored{consequence}\n" in second[2]
     assert "damaged" not in third[2]
+
+
+@pytest.mark.parametrize("damage", ["digest of the input", "garbage", "duplicate"])
+def test_a_damaged_line_that_is_not_the_only_entry_of_a_result_causes_no_request(
+    xapi: Xapi, tmp_path: Path, damage: str
+) -> None:
+    journal = tmp_path / "j"
+    with Api() as api:
+        batch(xapi, api, "--journal", str(journal), input=paths(3))
+        data = journal.read_bytes()
+        (last,) = (line for line in data.splitlines() if line.startswith(b'{"line": 3,'))
+        damaged = {
+            "digest of the input": data.replace(b'{"input": "', b'{"input": "-'),
+            "garbage": data + b"garbage\n" * 2,
+            "duplicate": data + last[:50],
+        }[damage]
+        journal.write_bytes(damaged)
+        api.requests.clear()
+        code, lines, err = batch(xapi, api, "--journal", str(journal), input=paths(3))
+
+    assert (code, len(lines), api.requests) == (0, 3, [])
+    count = "2 damaged lines in the journal were" if damage == "garbage" else "1 damaged line in the journal was"
+    assert err.endswith(f" 3 from the journal); {count} ignored\n")
 
 
 @pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS"])

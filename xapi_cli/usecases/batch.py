@@ -89,6 +89,7 @@ class Batch:
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
         self._has_stopped_early = False
+        self._has_sent = False
         self._has_refused_retries = False  # of methods that are not idempotent
         self._lines_taken = 0  # from the input, without blank lines
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
@@ -291,6 +292,7 @@ class Batch:
         if self._options.failed is not None and line.data is not None:
             entry.source = line.data
             entry.size += len(line.data)
+        self._has_sent = True
         return entry
 
     def _is_sent_again(self, restored: Result, entry: Entry | None) -> bool:
@@ -463,8 +465,9 @@ class Batch:
         damaged = self._journal.damaged if self._journal else 0
         if not damaged:
             return ""
-        what = "line in the journal; its request was" if damaged == 1 else "lines in the journal; their requests were"
-        return f"; {damaged:,} damaged {what} sent again"
+        what = "line in the journal was" if damaged == 1 else "lines in the journal were"
+        consequence = ", so requests may have been sent again" if self._has_sent else ""
+        return f"; {damaged:,} damaged {what} ignored{consequence}"
 
     def _stopped_early(self, summary: str) -> str:
         """Return *summary* with what is missing because of a signal, which may have come after the last line."""
