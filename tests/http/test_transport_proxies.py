@@ -73,7 +73,35 @@ def test_a_failing_proxy_is_reported_by_name(client_tls: ssl.SSLContext, script:
     ):
         http.post("https://api.test/", content=b"x")
     assert caught.value.message == message.format(proxy.name)
+    assert "HTTPS_PROXY" in (caught.value.hint or "")
     assert not caught.value.sent
+
+
+@pytest.mark.parametrize("response", [b"SSH-2.0-x\r\n\r\n", b"\x15\x03\x01\x00\x02\x02\x46", b""])
+@pytest.mark.parametrize("url", ["http://api.test/", "https://api.test/"])
+def test_the_hint_about_a_proxy_that_does_not_speak_http_names_its_variable(
+    client_tls: ssl.SSLContext, url: str, response: bytes
+) -> None:
+    with (
+        Server([request(), send(response)]) as proxy,
+        client(Transport(lambda: client_tls, through(proxy))) as http,
+        pytest.raises(NetworkError) as caught,
+    ):
+        http.get(url)
+    assert caught.value.hint == "check HTTPS_PROXY, or add the server to NO_PROXY"
+
+
+def test_the_hint_about_an_invalid_response_through_a_tunnel_is_about_the_base_url(
+    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    with (
+        Server([request(), send(b"SSH-2.0-x\r\n\r\n")], tls=server_tls) as server,
+        Server([forward()]) as proxy,
+        client(Transport(lambda: client_tls, through(proxy))) as http,
+        pytest.raises(NetworkError) as caught,
+    ):
+        http.get(server.url)
+    assert caught.value.hint == "check the host and port of the base URL"
 
 
 def test_a_proxy_that_closes_immediately_is_reported_by_name(client_tls: ssl.SSLContext) -> None:

@@ -185,12 +185,16 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
         connection.send(request.data, wait)
     except OSError as error:
         raise _unreachable(connection.route, error) from error
-    while (head := parser.head) is None:
-        try:
-            data = connection.receive(wait)
-        except OSError as error:
-            raise parser.connection_error(error) from error
-        parser.receive(data)
+    try:
+        while (head := parser.head) is None:
+            try:
+                data = connection.receive(wait)
+            except OSError as error:
+                raise parser.connection_error(error) from error
+            parser.receive(data)
+    except NetworkError as error:
+        error.hint = proxy.hint
+        raise
     if not 200 <= head.status < 300:
         raise proxy.refusal(head.status)
     if parser.has_surplus:

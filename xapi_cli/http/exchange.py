@@ -120,6 +120,8 @@ class Exchange:
             parser.receive(data)
         except NetworkError as error:
             if not self.is_discarding:
+                if self.route.proxy and self.route.is_forwarded and self.head is None:
+                    error.hint = self.route.proxy.hint
                 self.record_sent(error)
                 raise
             self._abandon()
