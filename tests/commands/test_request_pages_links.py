@@ -4,7 +4,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, link, page
-from tests.support.program import Xapi
+from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send
 
 
@@ -55,6 +55,21 @@ def test_a_link_that_is_not_valid_exits_with_11(xapi: Xapi, target: str, problem
 
     assert (outcome.code, outcome.out) == (11, "1\n")
     assert outcome.err.startswith(f"xapi: error: the next page has a URL that {problem}")
+
+
+@pytest.mark.parametrize("value", ['</i?p=2; rel="next"', '/i?p=2; rel="next"'])
+@pytest.mark.states("If the link to the next page is malformed, xapi exits with code 11.")
+def test_a_link_without_its_brackets_exits_with_11(xapi: Xapi, value: str) -> None:
+    with PageServer(lambda requested: page([1], f"Link: {value}")) as server:
+        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+
+    problem = "the link to the next page, in the Link header, is malformed; use -i instead of --paginate to see it"
+    assert outcome == Outcome(11, "1\n", f"xapi: error: {problem}\n")
+
+
+def test_a_malformed_link_with_another_relation_is_ignored(xapi: Xapi) -> None:
+    with PageServer(lambda requested: page([1], "Link: /style.css; rel=preload")) as server:
+        assert xapi("request", "/items", "--paginate", env=bearing(server)) == Outcome(0, "1\n", "")
 
 
 @pytest.mark.parametrize("value", ["\\ud800", "x" * 70_000])

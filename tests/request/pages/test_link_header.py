@@ -1,10 +1,14 @@
 """The Link header, in all forms of RFC 8288."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.request.pages.link_header import links, next_target
+from tests.http.clients import SOON
+from tests.support.servers import Stopwatch
+from xapi_cli.request.pages.link_header import MalformedLink, links, next_target
 
 
 @pytest.mark.parametrize(
@@ -37,13 +41,46 @@ from xapi_cli.request.pages.link_header import links, next_target
         ("<a>; rel=prev; rel=next", None),  # only the first one counts
         ("<a>; rel=nextpage", None),
         ("<a>", None),
-        ("a; rel=next", None),
-        ("<a; rel=next", None),
+        ("a; rel=prev", None),
+        ("<a; rel=prev", None),
+        ("a; rel=nextpage", None),
+        ("a; rel=next-page", None),
+        ("a; rev=next", None),
+        ("broken, <a?rel=next>; rel=first", None),
+        ("<a?x=1;y=2&rel=next>; rel=first", None),
         ("", None),
     ],
 )
 def test_the_target_of_the_first_next_link_is_found(value: str, target: str | None) -> None:
     assert next_target([value], "https://api.example/items?page=1") == target
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a; rel=next",
+        "<a; rel=next",
+        '</i?p=2; rel="next"',
+        '/i?p=2; rel="next"',
+        '/i?p=2; REL = "prev NEXT"',
+        '<a> rel="next"',
+        '</i?p=2; rel="next", </i?p=9>; rel="last"',
+        '<a>; rel=prev, b; rel="next"',
+        "<a>; rel=prev b; rel=next",
+    ],
+)
+def test_a_relation_next_that_is_not_in_a_link_is_malformed(value: str) -> None:
+    with pytest.raises(MalformedLink):
+        next_target([value], "https://api.example/")
+
+    assert next_target([value, "<b>; rel=next"], "https://api.example/") == "b"
+
+
+@pytest.mark.parametrize("text", ["rel=" + " " * 99_000, 'rel="' + "next-" * 20_000, " rel= a" * 16_000])
+def test_a_long_malformed_header_is_searched_in_linear_time(text: str) -> None:
+    with Stopwatch() as watch:
+        assert next_target([text], "https://api.example/") is None
+    assert watch.seconds < SOON
 
 
 def test_all_headers_are_searched() -> None:
@@ -73,3 +110,5 @@ def test_links_with_any_quoted_text_are_read_back(given_links: list[tuple[str, s
 @given(st.text('<>;,="\\ ab', max_size=30))
 def test_any_text_is_parsed(value: str) -> None:
     assert all(isinstance(link.target, str) for link in links(value))
+    with suppress(MalformedLink):
+        next_target([value], "https://api.example/")

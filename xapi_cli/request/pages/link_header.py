@@ -11,14 +11,24 @@ _PARAMETER = re.compile(
     r'(?:=[ \t]*(?:"((?:[^"\\]++|\\.)*+)"?|([^ \t;,]*)))?[ \t]*',  # the value: quoted or not, or none
     re.DOTALL,
 )
+# Relation types in text that is not a link: quoted or not.
+_RELATIONS = re.compile(r'(?<![^;,> \t])rel[ \t]*+=[ \t]*+(?:"([^",;<>=]*+)|([^ \t",;<>=]*+))', re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
+class MalformedLink(ValueError):
+    """The header has the relation `next`, but not in a link."""
+
+
 class Link(NamedTuple):
-    """One link: its target as sent, perhaps relative, and its parameters by lowercase name, the first of each name."""
+    """One link: its target as sent, perhaps relative, and its parameters by lowercase name, the first of each name.
+
+    *end* is where it ends in the header.
+    """
 
     target: str
     parameters: dict[str, str]
+    end: int
 
     @property
     def relations(self) -> set[str]:
@@ -30,13 +40,26 @@ def next_target(values: Iterable[str], url: str) -> str | None:
     """Return the target of the first link with the relation `next` in the header *values*, None if there is none.
 
     *url* is that of the response. A link whose anchor is another URL describes another resource (section 3.2), and is
-    ignored.
+    ignored. Raises MalformedLink if there is no such link, but the relation is in text that is not a link: to ignore it
+    would omit pages.
     """
+    is_malformed = False
     for value in values:
+        end = 0
         for link in links(value):
             if "next" in link.relations and _is_anchored_at(url, link.parameters.get("anchor", "")):
                 return link.target
+            end = link.end
+            is_malformed = is_malformed or _has_next(link.target)  # without its `>`, it contains parameters
+        is_malformed = is_malformed or _has_next(value, end)
+    if is_malformed:
+        raise MalformedLink
     return None
+
+
+def _has_next(text: str, start: int = 0) -> bool:
+    """Return whether *text*, from *start*, has the relation `next`, although it is not a link."""
+    return any("next" in (quoted or plain or "").lower().split() for quoted, plain in _RELATIONS.findall(text, start))
 
 
 def _is_anchored_at(url: str, anchor: str) -> bool:
@@ -56,6 +79,6 @@ def links(value: str) -> Iterator[Link]:
             at = parameter.end()
             name, quoted, plain = parameter.groups()
             parameters.setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain or "")
-        yield Link(found[1].strip(" \t"), parameters)
+        yield Link(found[1].strip(" \t"), parameters, at)
         if not value.startswith(",", at):
             return

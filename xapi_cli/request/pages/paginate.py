@@ -13,7 +13,7 @@ from xapi_cli.request.json import spans as json
 from xapi_cli.request.json.syntax import InvalidJSON
 from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
-from xapi_cli.request.pages.link_header import next_target
+from xapi_cli.request.pages.link_header import MalformedLink, next_target
 from xapi_cli.request.send import Outcome, Sender, status_error
 from xapi_cli.system.progress import Pages as Progress
 from xapi_cli.system.redact import redact_page_url
@@ -204,14 +204,22 @@ class Pages:
             if options.next_field is not None:
                 target = self._next_text(text, options.next_field)
             else:
-                raw = [value for name, value in response.headers.raw if name.lower() == b"link"]
-                target = next_target((value.decode("utf-8", "surrogateescape") for value in raw), response.request.url)
-                is_object = bool(text) and json.is_object(text, json.whole(text))
-                self._may_be_partial = not self.count and not raw and (is_object or options.items is not None)
+                target = self._linked(response, text)
             url = None if target is None else urls.next_page(response.request.url, target)
         if url is not None:
             self._check_origin(url, outcome)
         return url
+
+    def _linked(self, response: "Response", text: str) -> str | None:
+        """Return the target of the link to the next page, None if there is none; raises NetworkError."""
+        raw = [value for name, value in response.headers.raw if name.lower() == b"link"]
+        is_object = bool(text) and json.is_object(text, json.whole(text))
+        self._may_be_partial = not self.count and not raw and (is_object or self._options.items is not None)
+        try:
+            return next_target((value.decode("utf-8", "surrogateescape") for value in raw), response.request.url)
+        except MalformedLink:
+            problem = "the link to the next page, in the Link header, is malformed"
+            raise _error(problem, "use -i instead of --paginate to see it") from None
 
     def _next_text(self, text: str, name: str) -> str | None:
         """Return the string or number in the field *name* of the page, None if it is absent, null, false or empty.
