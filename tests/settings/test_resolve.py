@@ -198,7 +198,7 @@ def test_a_profile_that_does_not_exist_is_an_error_unless_it_may_be_created(
         ({"max_time": "inf"}, {}, "--max-time: 'inf' is"),
         ({"max_time": "nan"}, {}, "--max-time: 'nan' is"),
         ({"max_time": "0s"}, {}, "--max-time: '0s' is not a valid duration"),
-        ({"timeout": "1200d"}, {}, "--timeout: '1200d' is not a valid duration"),
+        ({"timeout": "1200d"}, {}, "--timeout: '1200d' is too long"),
         ({}, {"XAPI_TOKEN": "CAN ARY"}, "XAPI_TOKEN: the value contains characters that are not allowed in a token"),
         ({}, {"XAPI_TOKEN": "CANARY\r\n"}, "XAPI_TOKEN: the value contains characters that are not allowed in a token"),
         ({"password_command": "'CANARY"}, {}, "--password-command: a quote is not closed"),

@@ -20,8 +20,8 @@ def seconds(text: str, *, name: str) -> float:
     Raises UsageError, which names the option *name*, for any other text.
     """
     if (value := _parse(text)) is None:
-        raise UsageError(f"{name}: {_invalid(text)}", hint=f"write {_FORMS}")
-    return value
+        raise _error(text, "is not a valid duration", f"write {_FORMS}", name)
+    return _limited(value, _LONGEST, text, name)
 
 
 def time_limit(value: str | float, *, name: str | None = None) -> float:
@@ -30,10 +30,9 @@ def time_limit(value: str | float, *, name: str | None = None) -> float:
     Raises UsageError, which names the option *name* if it is given, unless the value can limit a wait.
     """
     number = _parse(value) if isinstance(value, str) else float(value)
-    if number is None or not 0 < number <= _LONGEST_LIMIT:  # not true for NaN either
-        invalid = _invalid(str(value))
-        raise UsageError(f"{name}: {invalid}" if name else invalid, hint=f"write a time above 0: {_FORMS}")
-    return number
+    if number is None or not number > 0:  # not true for NaN either
+        raise _error(str(value), "is not a valid duration", f"write a time above 0: {_FORMS}", name)
+    return _limited(number, _LONGEST_LIMIT, str(value), name)
 
 
 def text(value: float) -> str:
@@ -50,14 +49,19 @@ def text(value: float) -> str:
 def _parse(text: str) -> float | None:
     stripped = text.strip()
     if re.fullmatch(_NUMBER, stripped, re.ASCII):
-        value = float(stripped)
-    elif stripped and (match := re.fullmatch(_WITH_UNITS, stripped, re.ASCII)):
+        return float(stripped)
+    if stripped and (match := re.fullmatch(_WITH_UNITS, stripped, re.ASCII)):
         counts = match.groups("0")
-        value = sum(float(count[:_MAX_DIGITS]) * size for count, size in zip(counts, _UNITS.values(), strict=True))
-    else:
-        return None
-    return value if value <= _LONGEST else None
+        return sum(float(count[:_MAX_DIGITS]) * size for count, size in zip(counts, _UNITS.values(), strict=True))
+    return None
 
 
-def _invalid(text: str) -> str:
-    return f"{printable(text)!r} is not a valid duration"
+def _limited(value: float, longest: int, text: str, name: str | None) -> float:
+    if value > longest:
+        raise _error(text, "is too long", f"write at most {longest // _UNITS['d']}d", name)
+    return value
+
+
+def _error(text: str, problem: str, hint: str, name: str | None) -> UsageError:
+    problem = f"{printable(text)!r} {problem}"
+    return UsageError(f"{name}: {problem}" if name else problem, hint=hint)
