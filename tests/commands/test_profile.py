@@ -2,8 +2,11 @@
 
 import json
 import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
+import trustme
 
 from tests.commands.profiles import config_of, write_config
 from tests.support.program import Outcome, Xapi, in_deleted_directory
@@ -118,7 +121,6 @@ def test_control_sequences_in_json_are_neutralized_and_the_json_is_equivalent(
         ("max_time", "2.5", "max_time = 2.5"),
         ("max_time", "1h30m", 'max_time = "1h30m"'),
         ("password_command", "pass 'a b' c", 'password_command = ["pass", "a b", "c"]'),
-        ("ca_bundle", "/etc/ssl/ca.pem", 'ca_bundle = "/etc/ssl/ca.pem"'),
         *(("keyring_cache", word, "keyring_cache = true") for word in ("true", "Yes", "on", "1")),
         *(("keyring_cache", word, "keyring_cache = false") for word in ("false", "no", "OFF", "0")),
     ],
@@ -128,6 +130,29 @@ def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, li
 
     assert config_of(xapi) == f"[profiles.default]\n{line}\n"
     assert xapi("profile", "list").code == 0
+
+
+@pytest.mark.states("profile set warns if the value contains no certificate that can be read.")
+def test_set_warns_of_a_ca_bundle_without_certificates(xapi: Xapi, tmp_path: Path) -> None:
+    missing, other = xapi.home / "missing.pem", xapi.home / "other.pem"
+    other.write_text("no certificate")
+    empty = xapi.home / "empty"
+    empty.mkdir()
+    problems = {
+        missing: "cannot be read (No such file or directory)",
+        other: "contains no usable PEM certificate",
+        empty: "contains no usable PEM certificate",
+    }
+    for path, problem in problems.items():
+        warning = f"xapi: warning: ca_bundle: {path} {problem}; set it to a PEM file with CA certificates\n"
+        outcome = xapi("profile", "set", "ca_bundle", str(path))
+        assert outcome == Outcome(0, "", f"{warning}xapi: set ca_bundle of profile default\n")
+        assert tomllib.loads(config_of(xapi)) == {"profiles": {"default": {"ca_bundle": str(path)}}}
+
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for path in (tmp_path / "ca.pem", tmp_path):
+        outcome = xapi("profile", "set", "ca_bundle", str(path))
+        assert outcome == Outcome(0, "", "xapi: set ca_bundle of profile default\n")
 
 
 @pytest.mark.parametrize(

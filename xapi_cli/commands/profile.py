@@ -137,7 +137,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
         return document
 
     runtime.edit_config(change)
-    if key == "password_command" and (warning := password_command.shell_syntax_warning(key, value)):
+    if warning := _warning(key, value, stored):
         runtime.terminal.warn(warning)
     runtime.terminal.note(f"set {key} of profile {name}")
 
@@ -272,6 +272,22 @@ def _check_key(key: str) -> None:
             f"unknown setting {key!r}",
             hint=did_you_mean(key, PROFILE_KEYS, f"the settings are {', '.join(PROFILE_KEYS)}"),
         )
+
+
+def _warning(key: str, value: str, stored: object) -> str | None:
+    """Return a warning about *value*, stored as *stored*, which is valid but probably mistyped; None without one."""
+    if key == "password_command":
+        return password_command.shell_syntax_warning(key, value)
+    if key == "ca_bundle":
+        from pathlib import Path
+
+        from xapi_cli.http import tls
+
+        try:
+            tls.context_from_files([(key, Path(str(stored)))])
+        except UsageError as error:  # the file may be created later
+            return str(error)
+    return None
 
 
 def _checked(key: str, text: str) -> object:
