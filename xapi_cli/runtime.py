@@ -97,6 +97,11 @@ class Runtime:
         return f"{variables} {verb} {where}{stored}; unset {them} to use the profile"
 
     @property
+    def write_remedy(self) -> str:
+        """What allows a command in read-only mode to write: the two flags cannot be combined."""
+        return "omit --read-only" if self.flags.get("read_only") else "add --write"
+
+    @property
     def default_headers(self) -> "tuple[tuple[str, str], ...]":
         """The headers of the profile for each request to the API; warns if they belong to another account."""
         if reason := self.settings.headers_mismatch:

@@ -301,6 +301,13 @@ def test_only_allowed_calls_are_forwarded(xapi: Xapi, sandbox: Sandbox) -> None:
     assert sandbox.requests == 1
 
 
+def test_a_refusal_because_of_the_flag_says_to_omit_it(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings, "--port", "0", "--read-only") as running, running.client() as client:
+        refusal = client.post("/x-api/echo", content=b"x")
+
+    assert refusal.json()["message"].endswith("; start the proxy without --read-only to send it")
+
+
 def test_read_only_mode_of_a_profile_applies_unless_write_is_given(xapi: Xapi, sandbox: Sandbox) -> None:
     write_config(xapi, "[profiles.default]\nread_only = true\n")
     with proxy(xapi, sandbox.settings) as running, running.client() as client:
@@ -310,7 +317,7 @@ def test_read_only_mode_of_a_profile_applies_unless_write_is_given(xapi: Xapi, s
         assert client.post("/x-api/echo", content=b"x").json()["text"] == "x"
 
     assert (refusal.status_code, refusal.json()["error"]) == (403, "read-only")
-    assert "start the proxy with --write" in refusal.json()["message"]
+    assert refusal.json()["message"].endswith("; start the proxy with --write to send it")
     assert sandbox.requests == 2
 
 

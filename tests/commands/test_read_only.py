@@ -12,7 +12,9 @@ from xapi_cli.errors import UsageError
 from xapi_cli.sandbox import Sandbox
 
 ON = {"XAPI_READ_ONLY": "1"}
-REFUSED = "was not sent: read-only mode allows only GET, HEAD and OPTIONS; add --write to send it\n"
+PROBLEM = "was not sent: read-only mode allows only GET, HEAD and OPTIONS"
+REFUSED = f"{PROBLEM}; add --write to send it\n"
+REFUSED_BY_FLAG = f"{PROBLEM}; omit --read-only to send it\n"  # --write cannot be combined with it
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "PROPFIND"])
@@ -29,7 +31,7 @@ def test_a_body_makes_the_method_post(xapi: Xapi, args: list[str]) -> None:
     with Server() as server:
         outcome = xapi("request", "/a", *args, "--read-only", env=bearing(server))
 
-        assert (outcome.code, outcome.err) == (2, f"xapi: error: POST {REFUSED}")
+        assert (outcome.code, outcome.err) == (2, f"xapi: error: POST {REFUSED_BY_FLAG}")
         assert server.received == []
 
 
@@ -76,16 +78,23 @@ def test_a_curl_command_is_printed_because_nothing_is_sent(xapi: Xapi) -> None:
     assert "--read-only" not in outcome.out + outcome.err
 
 
-def test_a_batch_sends_only_the_lines_that_read(xapi: Xapi) -> None:
+@pytest.mark.parametrize("args", [[], ["--read-only"]])
+def test_a_batch_sends_only_the_lines_that_read(xapi: Xapi, args: list[str]) -> None:
     lines = ('{"path": "/a"}', '{"method": "DELETE", "path": "/b"}', '{"path": "/c", "json": 1}')
     override = '{"path": "/d", "headers": {"X-HTTP-Method-Override": "PUT"}}'
     with Server([request(), send(OK)]) as server:
-        outcome = xapi("batch", "-j1", "--ordered", input="\n".join([*lines, override]), env={**bearing(server), **ON})
+        outcome = xapi(
+            *("batch", "-j1", "--ordered", *args),
+            input="\n".join([*lines, override]),
+            env={**bearing(server), **({} if args else ON)},
+        )
 
         results = [json.loads(line) for line in outcome.out.splitlines()]
         assert [each.get("status") for each in results] == [200, None, None, None]
         assert {each["error"]["kind"] for each in results[1:]} == {"input"}
-        assert results[1]["error"]["message"] == f"DELETE {REFUSED}".rstrip()
+        remedy = "omit --read-only" if args else "add --write"
+        assert results[1]["error"]["message"] == f"DELETE {PROBLEM}; {remedy} to send it"
+        assert results[3]["error"]["message"].endswith(f"; remove the header, or {remedy}")
         assert (outcome.code, len(server.received)) == (2, 1)
 
 

@@ -105,7 +105,7 @@ def test_only_what_is_allowed_is_forwarded() -> None:
 
 
 def test_read_only_forwards_only_methods_that_change_nothing() -> None:
-    rules = RULES._replace(is_read_only=True)
+    rules = RULES._replace(write_remedy="start the proxy with --write")
 
     assert url_of(rules, "GET /v1 HTTP/1.1", WITH_KEY)
     assert refused(rules, "DELETE /v1 HTTP/1.1", WITH_KEY) == 403

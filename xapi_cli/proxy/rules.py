@@ -50,12 +50,13 @@ class Rules(NamedTuple):
     """The rules of a proxy for the API at *base_url*.
 
     *key* is what clients on TCP must send as a bearer token. Without *allowed*, every method and path is.
+    In read-only mode, *write_remedy* is what allows a client to write.
     """
 
     base_url: str
     key: str
     allowed: Sequence[Allowed] = ()
-    is_read_only: bool = False
+    write_remedy: str | None = None
 
     @property
     def origin(self) -> str:
@@ -114,9 +115,9 @@ class Rules(NamedTuple):
 
     def _check_allowed(self, head: RequestHead, url: str) -> None:
         names = [name.decode("ascii") for name, _ in head.fields]
-        if self.is_read_only:
+        if self.write_remedy is not None:
             try:
-                read_only.check(head.method, names, remedy="start the proxy with --write")
+                read_only.check(head.method, names, remedy=self.write_remedy)
             except UsageError as error:
                 raise Refusal(403, "read-only", str(error)) from None
         if self.allowed and (

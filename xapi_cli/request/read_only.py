@@ -9,7 +9,7 @@ PATH_OVERRIDES = frozenset({"x-original-url", "x-rewrite-url"})  # some framewor
 _OVERRIDES = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 
 
-def check(method: str, headers: Iterable[str], *, remedy: str = "add --write") -> None:
+def check(method: str, headers: Iterable[str], *, remedy: str) -> None:
     """Raise UsageError if a request with *method* and the names *headers* may change something on the server.
 
     Some frameworks process a request with a header such as X-HTTP-Method-Override as if it had another method.

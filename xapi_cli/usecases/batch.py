@@ -78,7 +78,8 @@ class Batch:
         self._retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
         self._default_headers = runtime.default_headers
         if runtime.settings.read_only:
-            read_only.check("GET", (name for name, _ in self._default_headers))
+            read_only.check("GET", (name for name, _ in self._default_headers), remedy=runtime.write_remedy)
+        self._write_remedy = runtime.write_remedy if runtime.settings.read_only else None
         self._base_url = runtime.base_url
         self._shard = None if options.shard is None else shards.parse(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
@@ -302,7 +303,7 @@ class Batch:
         return retry.is_repeatable(entry.call.method, unsafe=self._options.retry_unsafe)
 
     def _parsed(self, line: Line) -> Entry:
-        entry = entries.parse(line, self._base_url, read_only=self._runtime.settings.read_only)
+        entry = entries.parse(line, self._base_url, write_remedy=self._write_remedy)
         if self._default_headers and entry.call is not None:
             entry.call = entry.call._replace(headers=with_defaults(entry.call.headers, self._default_headers))
         if self._key_seed and entry.call is not None:

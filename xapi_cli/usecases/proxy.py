@@ -53,7 +53,8 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
     tokens.current()  # logs in now if that is necessary: while the command runs, nobody may be there to ask
     settings, terminal = runtime.settings, runtime.terminal
     network = Network(timeout=settings.timeout, ca_bundle=settings.ca_bundle, environ=runtime.environ)
-    rules = Rules(base_url, key, allowed, is_read_only=settings.read_only)
+    change = "without --read-only" if runtime.flags.get("read_only") else "with --write"
+    rules = Rules(base_url, key, allowed, f"start the proxy {change}" if settings.read_only else None)
     server = Server(
         network,
         tokens,

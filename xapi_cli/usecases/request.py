@@ -124,7 +124,8 @@ class Request:
         if self.runtime.settings.read_only:
             from xapi_cli.request import read_only
 
-            read_only.check(self.sent_method, (name for name, _ in self.items.headers))
+            names = (name for name, _ in self.items.headers)
+            read_only.check(self.sent_method, names, remedy=self.runtime.write_remedy)
         with ExitStack() as stack:
             expectations = self._expectations(stack)
             with ExitStack() as inner:

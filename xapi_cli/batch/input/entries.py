@@ -35,10 +35,10 @@ class Entry:
     source: bytes = b""  # the line itself, if it may be needed again
 
 
-def parse(line: Line, base_url: str, *, read_only: bool = False) -> Entry:
+def parse(line: Line, base_url: str, *, write_remedy: str | None = None) -> Entry:
     """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *error*.
 
-    With *read_only*, so does a line whose request may change something on the server.
+    With *write_remedy*, what allows it in read-only mode, so does a line that may change something on the server.
     """
     entry = Entry(line.number, digest=line.digest, size=len(line.data or b""))
     try:
@@ -47,8 +47,8 @@ def parse(line: Line, base_url: str, *, read_only: bool = False) -> Entry:
             entry.id = texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
         _check_keys(values)
         call = _call(values, texts, base_url)
-        if read_only:
-            check_read_only(call.method, (name for name, _ in call.headers))
+        if write_remedy is not None:
+            check_read_only(call.method, (name for name, _ in call.headers), remedy=write_remedy)
         entry.call = call
     except UsageError as error:  # the message contains no values, because they may be secrets
         entry.error = str(error)
