@@ -123,7 +123,7 @@ class Runtime:
             return hint
         import re
 
-        commands = r"`xapi (?:login|api (?:load|list|show)|profile set)(?=[ `])(?![^`]* --profile )"
+        commands = r"`xapi (?:login|api (?:load|list|show|diff)|profile set)(?=[ `])(?![^`]* --profile )"
         return re.sub(commands, lambda found: f"{found[0]} --profile {pasteable(name)}", hint)
 
     def complete_hint(self, failure: "XapiError") -> None:

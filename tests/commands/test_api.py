@@ -196,6 +196,22 @@ def test_a_redirect_to_another_origin_is_named_and_followed_without_the_token(
     assert b"authorization" not in other.received[0].lower()
 
 
+@pytest.mark.parametrize("profile", [[], ["--profile", "work"]])
+@pytest.mark.parametrize("command", ["load", "diff"])
+def test_a_url_of_another_server_is_to_be_downloaded(xapi: Xapi, command: str, profile: list[str]) -> None:
+    if profile:
+        assert xapi("profile", "set", "username", "me@example.com", *profile).code == 0
+    with Server() as server, Server() as other:
+        write(xapi, SWAGGER)
+        assert xapi("api", "load", "api.json", *profile, env=bearing(server)).code == 0
+        outcome = xapi("api", command, f"{other.url}/openapi.json", *profile, env=bearing(server))
+        assert server.received == other.received == []
+
+    problem = f"PATH has the origin {other.url}, but the base URL has {server.url}"
+    download = f"download the file and run `xapi api {' '.join([command, *profile])} FILE`"
+    assert outcome == Outcome(2, "", f"xapi: error: {problem}; {download}, or use only the path if the API serves it\n")
+
+
 def test_an_error_of_another_origin_names_it(xapi: Xapi) -> None:
     with Server([request(), send(response("401 Unauthorized", b"x"))]) as other:
         moved = response("302 Found", b"", f"Location: {other.url}/x")

@@ -20,6 +20,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
 REPORT_TO_OPERATORS = "report this to the operators of the server"
 CHECK_SCHEME = f"check the scheme and the port of {BASE_URL}"
+ONLY_PATH = "use only the path, or set --base-url"  # the hint for a PATH on another server
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
@@ -30,7 +31,6 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
 _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
-_ONLY_PATH = "use only the path, or set --base-url"
 # In HTTPie, `:8765/me` is a URL with the host localhost; here it would go to the base URL, which may be another server.
 _SERVER = r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}):\d+(?=[/?]|$)|:\d+(?=/)"
 _REDACTED_PARAMETER = rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)"
@@ -257,7 +257,7 @@ def _resolved(base: str, path: str) -> str:
             "set MSYS_NO_PATHCONV=1, or omit the leading slash",
         )
     if found := re.match(_SERVER, path):
-        raise InvalidURL(f"begins with {found[0]!r}, which names a server", _ONLY_PATH)
+        raise InvalidURL(f"begins with {found[0]!r}, which names a server", ONLY_PATH)
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
     if re.search(_REDACTED_PARAMETER, path):
@@ -278,7 +278,7 @@ def _absolute(base: str, url: str) -> str:
     if parts[:3] != origin(base):
         raise InvalidURL(
             f"has the origin {_origin_url(parts)}, but the base URL has {_origin_url(_split(base))}",
-            _ONLY_PATH,
+            ONLY_PATH,
         )
     name, mark, query = parts.rest.partition("?")
     _check_path(name)

@@ -104,7 +104,13 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
     from xapi_cli.request.items import with_defaults
     from xapi_cli.request.send import Sender, concern, status_error
 
-    url = urls.resolve(runtime.base_url, path)
+    try:
+        url = urls.resolve(runtime.base_url, path)
+    except UsageError as problem:
+        if problem.hint == urls.ONLY_PATH:
+            command = f"`xapi {runtime.command} FILE`"
+            problem.hint = f"download the file and run {command}, or use only the path if the API serves it"
+        raise
     tokens = runtime.tokens(once=True)
     note = runtime.terminal.note
     sender = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
