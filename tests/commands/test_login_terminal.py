@@ -101,6 +101,17 @@ def test_a_base_url_without_a_server_is_prompted_for_again(xapi: Xapi, sandbox: 
         assert terminal.wait() == 130
 
 
+def test_an_email_address_in_place_of_the_base_url_is_prompted_for_again(xapi: Xapi) -> None:
+    with xapi.on_terminal("login", columns=200) as terminal:
+        terminal.expect("Base URL of the API: ")
+        terminal.type(f"{MASTER.email}\n")
+        problem = "xapi: warning: the base URL looks like an email address; write it like https://api.example.com"
+        terminal.expect(problem)
+        terminal.expect("Base URL of the API: ")
+        terminal.interrupt()
+        assert terminal.wait() == 130
+
+
 def test_an_error_that_no_other_base_url_can_fix_ends_the_login(xapi: Xapi) -> None:
     with xapi.on_terminal("login", env={"HTTP_PROXY": "socks5://proxy.test"}) as terminal:
         terminal.expect("Base URL of the API: ")

@@ -30,6 +30,7 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # Compiled on first use: the URLs of most calls need none of these patterns.
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
+_EMAIL_ADDRESS = r"[^\s:/?#\\@]+@[^\s:/?#\\@]+"
 _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
 # In HTTPie, `:8765/me` is a URL with the host localhost; here it would go to the base URL, which may be another server.
 _SERVER = r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}):\d+(?=[/?]|$)|:\d+(?=/)"
@@ -237,6 +238,8 @@ def _base_url(text: str) -> str:
     has_scheme = _URL.match(text) is not None
     if not has_scheme and re.match(_SCHEME_WITHOUT_SLASHES, text):
         raise InvalidURL("has no // after its scheme")
+    if not has_scheme and re.fullmatch(_EMAIL_ADDRESS, text):
+        raise InvalidURL("looks like an email address")
     parts = _split(text if has_scheme else f"https://{text}")
     reject_spaces(text)
     if "?" in parts.rest:
