@@ -157,7 +157,7 @@ def test_the_lines_that_failed_are_written_verbatim(xapi: Xapi, tmp_path: Path, 
         assert code == 4
         assert sorted(lines) == sorted([*wanted, '{"path": "/n/5"}\n'])
         assert "--ordered" not in args or lines == [*wanted, '{"path": "/n/5"}\n']
-        assert err.endswith(f"; see their lines on stdout, or send {failed} again\n")
+        assert err.endswith(f"; see their lines on stdout, correct the invalid line in {failed}, and send it again\n")
 
         api.response = lambda received: Reply()
         again = batch(xapi, api, str(failed))
@@ -184,6 +184,21 @@ def test_a_batch_that_sends_nothing_leaves_the_file_unchanged(xapi: Xapi, tmp_pa
         code, _, _ = batch(xapi, api, "--failed", str(failed), "--journal", str(journal), input=paths(3))
 
     assert (code, failed.read_text()) == (2, "old\n")
+
+
+@pytest.mark.parametrize(
+    ("invalid", "hint"),
+    [
+        ("", "see its line on stdout, or send {} again"),
+        ('{"pth": 1}\n[]\n', "see their lines on stdout, correct the invalid lines in {}, and send it again"),
+    ],
+)
+def test_the_hint_says_to_correct_invalid_lines(xapi: Xapi, tmp_path: Path, invalid: str, hint: str) -> None:
+    failed = tmp_path / "failed.jsonl"
+    with Api(half) as api:
+        _, _, err = batch(xapi, api, "--failed", str(failed), input=paths(2) + invalid)
+
+    assert err.endswith(f"; {hint.format(failed)}\n")
 
 
 def test_shards_and_a_journal_write_their_own_lines(xapi: Xapi, tmp_path: Path) -> None:

@@ -455,11 +455,16 @@ class Batch:
         """Return what to do about the lines that failed; *common* is their own hint."""
         if self._has_stopped_early:
             return "no more lines were sent (--fail-fast)"
-        failed = self._options.failed
+        failed = None if self._options.failed is None else printable(self._options.failed)
         if common is not None:
-            return common + ("" if failed is None else f", then send {printable(failed)} again")
+            return common + ("" if failed is None else f", then send {failed} again")
         lines = "its line" if self._tally.failed == 1 else "their lines"
-        hint = f"see {lines} on stdout" + ("" if failed is None else f", or send {printable(failed)} again")
+        hint = f"see {lines} on stdout"
+        if failed is not None and self._tally.invalid:
+            what = "line" if self._tally.invalid == 1 else "lines"
+            hint += f", correct the invalid {what} in {failed}, and send it again"
+        elif failed is not None:
+            hint += f", or send {failed} again"
         return retry.explained(hint, retry.REFUSALS if self._has_refused_retries else None) or hint
 
     def _damage_note(self) -> str:

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 
 from xapi_cli.batch.output.results import Result
+from xapi_cli.errors import InvalidLine
 
 
 class Tally:
@@ -37,6 +38,11 @@ class Tally:
             self.hint = hint if is_first or hint == self.hint else None
         if result.is_notable:
             self._notable[result.kind] += 1
+
+    @property
+    def invalid(self) -> int:
+        """The number of input lines that are not valid."""
+        return self._notable[InvalidLine.kind]
 
     def summary(self) -> str:
         """Return the counts as text for the user."""
