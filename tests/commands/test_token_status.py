@@ -171,8 +171,36 @@ def test_a_terminal_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
 
     with xapi.on_terminal("token", "status", "--check", "/x-api/me", env=sandbox.settings) as terminal:
         assert terminal.wait() == 0
-    assert "checked" not in terminal.text
+    assert terminal.text.splitlines()[1] == "checked   yes, GET /x-api/me responded with 200"
 
     with xapi.on_terminal("token", "status", "--json") as terminal:
         assert terminal.wait() == 0
     assert json.loads(terminal.seen)["state"] == "valid"
+
+
+@pytest.mark.states("The path has to require the token: the response of a public path, or a 404, proves nothing.")
+def test_the_table_shows_the_response_to_the_check(xapi: Xapi, sandbox: Sandbox) -> None:
+    login = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": MASTER.password}
+    xapi("login", env=login)
+    sandbox.revoke_tokens()
+
+    shown = {}
+    for path in ("/nope?key=1", "/x-api/me"):
+        with xapi.on_terminal("token", "status", "--check", path) as terminal:
+            code = terminal.wait()
+        shown[code] = terminal.text.splitlines()[:2]
+
+    assert shown == {
+        0: ["state     valid", "checked   yes, GET /nope responded with 404"],
+        10: ["state     rejected", "checked   yes, GET /x-api/me responded with 401"],
+    }
+
+
+def test_the_table_of_a_check_that_sent_no_request_has_no_response(xapi: Xapi, sandbox: Sandbox) -> None:
+    account = ("--base-url", sandbox.base_url, "-u", MASTER.email)
+
+    with xapi.on_terminal("token", "status", "--check", "/x-api/me", *account) as terminal:
+        assert terminal.wait() == 10
+
+    assert "checked" not in terminal.text
+    assert sandbox.requests == 0

@@ -72,7 +72,7 @@ def status(
         typer.Option(
             "--check",
             metavar="PATH",
-            help="Also send GET PATH with the token to the API.",
+            help="Also send GET PATH with the token to the API. PATH must require the token.",
             autocompletion=completer("nothing"),
         ),
     ] = None,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 State = Literal["valid", "short", "expired", "none", "rejected"]
 
+_REJECTED = 401
+
 
 def state_of(
     token: "Token | None", now: "datetime", min_ttl: float = 0, *, repository: "TokenRepository | None"
@@ -47,20 +49,24 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
         runtime, f"this is the status of the token in {runtime.settings.token_variable}"
     )
     token, subject, repository = access_token.present_token(runtime)
-    is_accepted = token is None or url is None or _is_accepted(runtime, token, url, repository)
-    state = state_of(token, runtime.now(), seconds, repository=repository) if is_accepted else "rejected"
+    status = None if token is None or url is None else _check(runtime, token, url, repository)
+    state = "rejected" if status == _REJECTED else state_of(token, runtime.now(), seconds, repository=repository)
     if as_json or not runtime.terminal.stdout_is_terminal:
         runtime.terminal.print(json.dumps(access_token.metadata(token, subject, runtime.now()) | {"state": state}))
     else:
         style = runtime.terminal.style
-        is_unchecked = state == "valid" and check is None
-        runtime.terminal.print(_table(state, token, subject, runtime.now(), style, is_unchecked=is_unchecked))
+        checked = None
+        if url is not None and status is not None:
+            checked = f"yes, GET {urls.path_of(url)} responded with {status}"
+        elif state == "valid":
+            checked = "no; --check PATH sends a request with the token"
+        runtime.terminal.print(_table(state, token, subject, runtime.now(), style, checked=checked))
     if state != "valid":
         raise _error(state, subject.variable)
 
 
-def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepository | None") -> bool:
-    """Return whether the API accepts *token* for a GET request to *url*, and record it in *repository*.
+def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepository | None") -> int:
+    """Return the status of a GET request with *token* to *url*; record in *repository* whether it was accepted.
 
     Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
     """
@@ -77,13 +83,12 @@ def _is_accepted(runtime: "Runtime", token: "Token", url: str, repository: "Toke
         error = ServerStatusError(f"the API responded with {response.status}", hint="try again later")
         concern(error, response)
         raise error
-    is_accepted = response.status != 401
     if repository is not None:
-        if is_accepted:
-            repository.forget_rejection()
-        else:
+        if response.status == _REJECTED:
             repository.record_rejection(token)
-    return is_accepted
+        else:
+            repository.forget_rejection()
+    return response.status
 
 
 def _table(
@@ -93,15 +98,18 @@ def _table(
     now: "datetime",
     style: "Style",
     *,
-    is_unchecked: bool,
+    checked: str | None,
 ) -> str:
-    """Return the token status as a small human-readable table, in the colors of *style*."""
+    """Return the token status as a small human-readable table, in the colors of *style*.
+
+    *checked* describes the check of the token; without it, the table has no such row.
+    """
     from xapi_cli.system.layout import Cell, table
     from xapi_cli.system.style import of_state
 
     rows: list[tuple[str, str | Cell]] = [
         ("state", Cell(state, of_state(state))),
-        *([("checked", "no; --check PATH sends a request with the token")] if is_unchecked else []),
+        *([("checked", checked)] if checked else []),
         ("username", subject.username or "-"),
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),
