@@ -429,7 +429,7 @@ class Runtime:
                 show_stderr=self.terminal.stderr_is_terminal,
             )
         except LoginNeeded as error:
-            raise StoreError(error.message, hint="run the command yourself to see why") from error
+            raise StoreError(error.message, hint=error.hint) from error
         self.terminal.redactor.add(password)
         return password
 

@@ -111,6 +111,24 @@ def test_a_password_command_without_a_program_is_invalid_and_no_other_source_is_
     assert sandbox.login_attempts == 1
 
 
+@pytest.mark.states(
+    "xapi expands no ~ or $HOME in its arguments: put a command with $HOME in double quotes, so that your shell expands "
+    "it:"
+)
+def test_the_hint_says_that_a_tilde_is_not_expanded(xapi: Xapi, sandbox: Sandbox) -> None:
+    (xapi.home / "password").write_text(f"{MASTER.password}\n")
+    for_shell = xapi("profile", "set", "password_command", "cat ~/password")
+    assert "~ is shell syntax" in for_shell.err
+
+    assert xapi("login", *_where(sandbox)) == Outcome(
+        10,
+        "",
+        "xapi: error: password_command 'cat' failed with exit code 1; write an absolute path instead of ~, which is not"
+        " expanded because the command runs without a shell\n",
+    )
+    assert xapi("login", *_where(sandbox), "--password-command", f"cat {xapi.home}/password").code == 0
+
+
 @pytest.mark.parametrize(
     ("source", "named"),
     [

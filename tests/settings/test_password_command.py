@@ -3,7 +3,7 @@
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.settings.password_command import shell_syntax, shell_syntax_warning, split
+from xapi_cli.settings.password_command import has_unexpanded_home, shell_syntax, shell_syntax_warning, split
 
 
 def test_the_text_is_split_as_in_a_posix_shell() -> None:
@@ -56,3 +56,17 @@ def test_a_warning_names_the_option_and_the_syntax() -> None:
 )
 def test_shell_syntax_is_found_in_a_password_command(command: str, found: str | None) -> None:
     assert shell_syntax(command) == found
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (["cat", "~/password"], True),
+        (["get", "-q", "~me/vault"], True),
+        (["cat", "/home/me/password~"], False),
+        (["~/bin/getpw", "api"], False),  # the path of the program is expanded when it is set
+        (["/bin/sh", "-c", "~/bin/getpw"], False),
+    ],
+)
+def test_an_argument_with_an_unexpanded_home_directory_is_found(command: list[str], found: bool) -> None:
+    assert has_unexpanded_home(command) is found

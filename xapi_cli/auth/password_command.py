@@ -45,9 +45,9 @@ def from_command(
     if len(output) > _MAX_SIZE:
         raise _failed(name, "printed more than 64 KiB")
     if exit_code:
-        raise _failed(name, programs.describe_failure(exit_code))
+        raise _failed(name, programs.describe_failure(exit_code), command)
     if not (password := first_line(output)):
-        raise _failed(name, "printed no password on its first line")
+        raise _failed(name, "printed no password on its first line", command)
     return password
 
 
@@ -56,5 +56,12 @@ def first_line(output: bytes) -> str:
     return output.partition(b"\n")[0].removesuffix(b"\r").decode("utf-8", "surrogateescape")
 
 
-def _failed(name: str, how: str) -> LoginNeeded:
-    return LoginNeeded(f"{name} {how}", hint="run the command yourself to see why")
+def _failed(name: str, how: str, command: Sequence[str] = ()) -> LoginNeeded:
+    """Return the error about the command *name*; *command* is given if its arguments may be the cause."""
+    from xapi_cli.settings.password_command import has_unexpanded_home
+
+    if command and has_unexpanded_home(command):
+        hint = "write an absolute path instead of ~, which is not expanded because the command runs without a shell"
+    else:
+        hint = "run the command yourself to see why"
+    return LoginNeeded(f"{name} {how}", hint=hint)

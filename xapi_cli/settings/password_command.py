@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 
 from xapi_cli.errors import UsageError
 
@@ -39,6 +40,12 @@ def shell_syntax_warning(name: str, command: str) -> str | None:
     return found and (
         f"{name}: {found} is shell syntax, but the command runs without a shell; to use a shell, write sh -c 'COMMAND'"
     )
+
+
+def has_unexpanded_home(command: Sequence[str]) -> bool:
+    """Return whether an argument in *command* begins with a ~ that a shell would have expanded; none ran it."""
+    program, *arguments = command
+    return not _RUNS_SHELL.match(f"{program} ") and any(argument.startswith("~") for argument in arguments)
 
 
 def shell_syntax(command: str) -> str | None:
