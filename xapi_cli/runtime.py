@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from xapi_cli.system.programs import RunProgram
     from xapi_cli.tokens import Identity, Token
 
+# The commands in hints that get an option of the current command. Each option is inserted before the earlier ones.
+_COMMANDS_IN_HINTS = {
+    "storage": "login",
+    "base_url": "login",
+    "username": "login",
+    "profile": r"login|api (?:load|list|show|diff)|profile set",
+}
+
 
 class Runtime:
     """Environment, terminal, clock, settings, account and HTTP client of one command.
@@ -110,21 +118,19 @@ class Runtime:
         return self.settings.headers
 
     def with_profile(self, hint: str | None) -> str | None:
-        """Return *hint* with the selected profile added to the commands in it that use a profile.
+        """Return *hint* with the profile that an option selects added to the commands in it that use a profile.
 
-        A hint about the scheme of the base URL names the one to write.
+        `xapi login` also gets the other options of this command that select the account and where its token is. A hint
+        about the scheme of the base URL names the one to write.
         """
-        name = self.flags.get("profile")
         if hint and hint.startswith("check the scheme "):
             from xapi_cli.http import urls
 
             return urls.with_assumed_scheme(hint, self.flags.get("base_url") or self.environ.get("XAPI_BASE_URL"))
-        if not hint or not name:
-            return hint
-        import re
-
-        commands = r"`xapi (?:login|api (?:load|list|show|diff)|profile set)(?=[ `])(?![^`]* --profile )"
-        return re.sub(commands, lambda found: f"{found[0]} --profile {pasteable(name)}", hint)
+        for key, commands in _COMMANDS_IN_HINTS.items():
+            if hint and (value := self.flags.get(key)):
+                hint = _with_option(hint, key, value, commands)
+        return hint
 
     def complete_hint(self, failure: "XapiError") -> None:
         """Give *failure* the hint with which it is reported: its own or the default, with the selected profile."""
@@ -450,6 +456,26 @@ class Runtime:
             self.terminal.stderr_is_terminal,
             self._run_password_command,
         )
+
+
+def _with_option(hint: str, key: str, value: str, commands: str) -> str:
+    """Return *hint* with the option of the setting *key* and its *value* in those of *commands* that lack it."""
+    import re
+
+    from xapi_cli.errors import UsageError
+    from xapi_cli.settings.table import SETTINGS
+    from xapi_cli.store import registry
+
+    setting = SETTINGS[key]
+    try:
+        setting.type.parse(value)
+    except UsageError:  # the failure may be about this value, which may be a secret
+        return hint
+    if key == "storage" and not registry.selected(value).is_persistent:
+        return hint
+    option = f"{setting.flags[0]} {pasteable(value)}"
+    without_option = rf"`xapi (?:{commands})(?=[ `])(?![^`]* {setting.flags[0]} )"
+    return re.sub(without_option, lambda found: f"{found[0]} {option}", hint)
 
 
 def _store_settings(settings: "Settings") -> dict[str, Any]:

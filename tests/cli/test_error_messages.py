@@ -385,3 +385,35 @@ def test_the_suggested_command_contains_the_selected_profile(xapi: Xapi) -> None
     assert xapi("token", "status", "-p", "staging").err == result
     assert xapi("token", "status", env={"XAPI_PROFILE": "staging"}).err == result.replace(" --profile staging", "")
     assert "run `xapi login --profile staging`; " in xapi("doctor", "-p", "staging", "--timeout", "1").out
+
+
+def test_the_suggested_login_contains_the_options_that_select_the_account_and_its_store(xapi: Xapi) -> None:
+    for key, value in (("base_url", "https://api.test"), ("username", "me")):
+        xapi("profile", "set", key, value)
+    options = ("--username", "o'neil@example.com", "--base-url", "other.test")
+
+    login = r"xapi login --username 'o'\''neil@example.com' --base-url other.test --storage file"
+    assert f"; run `{login}`, or set " in xapi("request", "/x", *options, "--storage", "file", "--no-input").err
+    assert xapi("token", "status", "-u", "you").err == "xapi: error: no stored token; run `xapi login --username you`\n"
+    by_variable = xapi("token", "status", env={"XAPI_USERNAME": "you", "XAPI_BASE_URL": "https://other.test"})
+    assert by_variable.err == "xapi: error: no stored token; run `xapi login`\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (
+            ("exec", "--no-input", "true"),
+            (
+                "set XAPI_PASSWORD or the profile's password_command, or store the password with"
+                " --storage keyring, agent or helper"
+            ),
+        ),
+        (("token", "show", "--no-login"), "select another storage, because none does not store the token"),
+        (("token", "status"), "select another storage, because none does not store the token"),
+    ],
+)
+def test_a_login_is_not_suggested_if_it_would_store_nothing(xapi: Xapi, command: tuple[str, ...], hint: str) -> None:
+    env = {"XAPI_BASE_URL": "api.test", "XAPI_USERNAME": "me", "XAPI_STORAGE": "none"}
+
+    assert xapi(*command, env=env).err.endswith(f"; {hint}\n")

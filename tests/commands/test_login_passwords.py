@@ -67,7 +67,8 @@ def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sa
         10,
         "",
         f"xapi: error: no password for {MASTER.email} at {sandbox.base_url}; "
-        "use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal\n",
+        "use --password-stdin, set XAPI_PASSWORD, or run"
+        f" `xapi login --username {MASTER.email} --base-url {sandbox.base_url}` on a terminal\n",
     )
     assert sandbox.login_attempts == 0
 
@@ -112,8 +113,8 @@ def test_a_password_command_without_a_program_is_invalid_and_no_other_source_is_
 
 
 @pytest.mark.states(
-    "xapi expands no ~ or $HOME in its arguments: put a command with $HOME in double quotes, so that your shell expands "
-    "it:"
+    "xapi expands no ~ or $HOME in its arguments: put a command with $HOME in double quotes, so that your shell"
+    " expands it:"
 )
 def test_the_hint_says_that_a_tilde_is_not_expanded(xapi: Xapi, sandbox: Sandbox) -> None:
     (xapi.home / "password").write_text(f"{MASTER.password}\n")

@@ -32,7 +32,7 @@ def test_a_valid_token_is_described_without_the_secret_and_without_a_request(xap
 def test_without_a_token_it_exits_with_10(xapi: Xapi) -> None:
     outcome = xapi("token", "status", "--base-url", "api.test", "-u", "me")
 
-    assert outcome.err == "xapi: error: no stored token; run `xapi login`\n"
+    assert outcome.err == "xapi: error: no stored token; run `xapi login --username me --base-url api.test`\n"
     assert (outcome.code, json.loads(outcome.out)) == (
         10,
         {

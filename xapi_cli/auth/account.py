@@ -174,7 +174,8 @@ class Account:
     def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
         if not self._automatic:
-            raise LoginNeeded(self._not_logged_in(reason, "--no-login was given"), hint="run `xapi login`")
+            hint = registry.login_hint(self.repository.row)
+            raise LoginNeeded(self._not_logged_in(reason, "--no-login was given"), hint=hint)
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
@@ -261,10 +262,11 @@ class Account:
 
     def _password(self, record: Record | None, reason: Reason) -> str:
         if (password := self._passwords.get(record)) is None:
-            raise LoginNeeded(
-                self._not_logged_in(reason, "no password source is available"),
-                hint=f"run `xapi login`, or {registry.password_hint(self.repository.row)}",
-            )
+            row = self.repository.row
+            hint = registry.password_hint(row)
+            if row.is_persistent:
+                hint = f"{registry.login_hint(row)}, or {hint}"
+            raise LoginNeeded(self._not_logged_in(reason, "no password source is available"), hint=hint)
         return password
 
     def _not_logged_in(self, reason: Reason, obstacle: str) -> str:

@@ -179,6 +179,13 @@ def password_hint(storage: Storage) -> str:
     return f"set XAPI_PASSWORD or the profile's password_command, or store the password with {stores}"
 
 
+def login_hint(storage: Storage) -> str:
+    """Return how the user stores a token in *storage*, or that this is not possible."""
+    if storage.is_persistent:
+        return "run `xapi login`"
+    return f"select another storage, because {storage.name} does not store the token"
+
+
 def selected(setting: str) -> Storage:
     """Return the storage that the value *setting* selects; for `auto`, the one to try first."""
     if setting == AUTO:

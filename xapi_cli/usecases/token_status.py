@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.errors import AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
 from xapi_cli.http import urls
+from xapi_cli.store import registry
 from xapi_cli.system.render import until
 from xapi_cli.usecases import access_token
 
@@ -62,7 +63,11 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
             checked = "no; --check PATH sends a request with the token"
         runtime.terminal.print(_table(state, token, subject, runtime.now(), style, checked=checked))
     if state != "valid":
-        raise _error(state, subject.variable)
+        if repository is None:
+            hint = f"replace the token, or unset {subject.variable}"
+        else:
+            hint = registry.login_hint(repository.row)
+        raise _error(state, hint)
 
 
 def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepository | None") -> int:
@@ -119,8 +124,7 @@ def _table(
     return table(rows, style)
 
 
-def _error(state: State, variable: str | None) -> AuthenticationError:
-    hint = f"replace the token, or unset {variable}" if variable else "run `xapi login`"
+def _error(state: State, hint: str) -> AuthenticationError:
     match state:
         case "short":
             return AuthenticationError("the token has less time left than --min-ttl requires", hint=hint)

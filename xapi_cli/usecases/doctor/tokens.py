@@ -51,7 +51,9 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
     record = repository.read()
     if record is None:
-        hint = "run `xapi login`; if a password source is available, commands log in automatically"
+        hint = (
+            f"{registry.login_hint(repository.row)}; if a password source is available, commands log in automatically"
+        )
         return Check("token", "warn", "no stored token", hint)
     state = state_of(record.token, now, repository=repository)
     message = f"{state}, in storage {repository.storage}, expires {until(record.token.expires_at, now)}"
