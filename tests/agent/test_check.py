@@ -25,8 +25,20 @@ def test_no_agent_is_not_a_problem(xapi: Xapi, stopped: Agent) -> None:
 
 
 def test_a_running_agent_is_reported_with_what_it_did(xapi: Xapi, agent: Agent) -> None:
-    expected = f"pass  agent     running, process {agent.pid}: served "
+    expected = f"pass  agent     running, process {agent.pid}: "
     wait_until(lambda: reported(xapi).startswith(expected), "a worker is ready")
+
+
+def test_the_commands_of_the_agent_are_counted_without_the_check_itself(own_agent: Agent) -> None:
+    shown = [reported(own_agent.xapi).partition(": ")[2] for _ in range(2)]
+    own_agent.xapi("exec", "true", env={"XAPI_TOKEN": "t0ken", "XAPI_BASE_URL": "http://127.0.0.1:9"})
+    shown.append(reported(own_agent.xapi).partition(": ")[2])
+
+    assert shown == [
+        "0 commands run by the agent, 0 without it",
+        "1 command run by the agent, 0 without it",
+        "2 commands run by the agent, 1 without it (exec)",
+    ]
 
 
 def test_an_agent_that_is_turned_off_is_not_examined(xapi: Xapi, agent: Agent) -> None:

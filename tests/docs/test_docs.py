@@ -258,7 +258,7 @@ def test_the_commands_of_the_common_questions_work(xapi: Xapi, sandbox: Sandbox,
     commands = [" ".join(each.split()) for each in re.findall(r"`(xapi [^`]+)`", TEXTS["docs/faq.md"])]
     served = [command for command in commands if "proxy" in command]  # runs until Ctrl-C; see test_other_programs
 
-    assert served == ["xapi proxy --port 8765"]
+    assert served == ["xapi proxy --port 8766"]
     assert xapi("login", env=sandbox.settings).code == 0
     for command in commands:
         if command not in served:

@@ -85,7 +85,7 @@ def test_the_requests_for_rest_client(xapi: Xapi, sandbox: Sandbox) -> None:
 def test_the_collection_for_postman(xapi: Xapi, sandbox: Sandbox) -> None:
     def enter(running: Proxy, text: str) -> str:
         variables = {each["key"]: each["value"] for each in json.loads(text)["variable"]}
-        assert variables == {"baseUrl": "http://127.0.0.1:8765", "key": ""}
+        assert variables == {"baseUrl": "http://127.0.0.1:8766", "key": ""}
         return filled_in(text, {"baseUrl": running.url, "key": running.settings["XAPI_TOKEN"]})
 
     with proxy(xapi, sandbox.settings) as running:

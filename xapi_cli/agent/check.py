@@ -58,6 +58,8 @@ def _activity(findings: Findings) -> str:
         status = None
     if status is None:
         return ""
-    cold = sum(status["cold"].values())
+    is_itself_counted = findings.runtime.process_id != os.getpid()  # a worker of the agent runs this command
+    warm, cold = status["warm"] - is_itself_counted, sum(status["cold"].values())
+    commands = "1 command" if warm == 1 else f"{warm} commands"
     reasons = f" ({', '.join(status['cold'])})" if cold else ""
-    return f", process {status['pid']}: served {status['warm']} calls, {cold} without it{reasons}"
+    return f", process {status['pid']}: {commands} run by the agent, {cold} without it{reasons}"

@@ -48,7 +48,7 @@ TOPICS: Mapping[str, Topic] = {
             ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),
             ("3", f"the final response is a redirect: not followed, refused, or {TOO_MANY_REDIRECTS}"),
             ("4", "4xx from the API, except 401; 4xx from the token endpoint, except 400, 401, 403 and 422"),
-            ("5", "5xx from the API or the token endpoint. Try again later, or use --retry"),
+            ("5", "5xx from the API or the token endpoint. Try again later, or, for 502, 503 and 504, use --retry"),
             ("6", "the response does not meet `--expect`. The body was printed"),
             (
                 "10",

@@ -31,9 +31,9 @@ def _options() -> "type[RequestOptions]":
 def request(ctx: typer.Context, arguments: Arguments, **flags: Any) -> None:
     """Send a request with the stored token.
 
-    If the token is missing, expired or rejected, xapi logs in and resends the
-    request. METHOD is GET by default, or POST if there is a body.
-    PATH is appended to the base URL. An ITEM is one of:
+    If the token is missing or expired, xapi logs in first. If the API rejects
+    it, xapi logs in and resends the request. METHOD is GET by default, or POST
+    if there is a body. PATH is appended to the base URL. An ITEM is one of:
 
     \b
       name==value      query parameter

@@ -290,7 +290,7 @@ class Settings(NamedTuple):
         bool,
         Setting(
             "read-only",
-            "Send only GET, HEAD and OPTIONS; any other method exits with code 2",
+            "Send only GET, HEAD and OPTIONS, and refuse any other method",
             values.Switch(),
             flags=("--read-only",),
             off_flag="--write",

@@ -28,7 +28,7 @@ VARIABLES: tuple[Setting, ...] = (
     Setting("", "0: no colors on a terminal", variables=("CLICOLOR",)),
     Setting(
         "",
-        "1: colors in messages, help and tables, even in a pipe; responses and JSON in a pipe never have colors",
+        "1: colors in messages, help and tables, even in a pipe, but not in responses and JSON in a pipe",
         variables=("CLICOLOR_FORCE", "FORCE_COLOR"),
     ),
     Setting(
