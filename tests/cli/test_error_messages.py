@@ -120,7 +120,7 @@ ERRORS = {
     # tokens and passwords
     "a wrong password": Error(
         "login", PASSWORD, 10,
-        f"login as {ME} was rejected (400 invalid_grant); check the username and the password in XAPI_PASSWORD"
+        f"login as {ME} was rejected (400 invalid_grant); check the password in XAPI_PASSWORD, and the username"
     ),
     "no password source": Error(
         "login", HERE, 10,
@@ -339,7 +339,7 @@ def test_a_login_rejected_by_another_server_counts_as_rejected_and_suggests_chec
             "code": 10,
             "kind": "auth",
             "message": what,
-            "hint": "check the base URL, the username and the password in XAPI_PASSWORD",
+            "hint": "check the base URL, the password in XAPI_PASSWORD, and the username",
             "status": 401,
             "method": "POST",
             "url": f"{server.url}/x-api/token",

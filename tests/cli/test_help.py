@@ -49,6 +49,13 @@ def test_the_range_of_a_number_is_in_words(xapi: Xapi) -> None:
     assert "1 to 500]" in batch
 
 
+def test_two_spaces_separate_a_text_from_its_default() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+
+    assert "2s]" in page
+    assert re.findall(r"\S \[(?:default|env): .*|\[default: [^]]*\]\.", page) == []
+
+
 @every_page
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_no_word_of_a_page_is_broken_at_its_hyphen(xapi: Xapi, args: tuple[str, ...], columns: int) -> None:

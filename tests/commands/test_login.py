@@ -173,7 +173,7 @@ def test_a_rejected_login_stores_nothing_and_leaves_stored_data_unchanged(xapi: 
         10,
         "",
         f"xapi: error: login as {MASTER.email} at {sandbox.base_url} was rejected (400 invalid_grant); "
-        "check the username and the password in XAPI_PASSWORD\n",
+        "check the password in XAPI_PASSWORD, and the username\n",
     )
     assert not xapi.config.exists()
     assert not (xapi.state / "tokens").exists() or not list((xapi.state / "tokens").iterdir())
@@ -213,8 +213,8 @@ def test_an_explicit_login_sends_a_rejected_password_again(xapi: Xapi, sandbox: 
 )
 @pytest.mark.states(
     "4xx from the API, except 401; 4xx from the token endpoint, except 400, 401, 403 and 422",
-    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or 401 with a new token "
-    "or your own",
+    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or a 401 with a new "
+    "token or with your own token",
 )
 def test_each_failure_of_the_token_endpoint_has_its_exit_code(xapi: Xapi, response: bytes, code: int) -> None:
     with Server([request(), send(response)]) as server:

@@ -147,7 +147,7 @@ def test_a_rejected_login_names_the_source_of_the_password(
     login = xapi("login", *arguments, input="wrong\n", env={**sandbox.settings, **env})
 
     assert login.code == 10
-    assert login.err.endswith(f" was rejected (400 invalid_grant); check the username and {named}\n")
+    assert login.err.endswith(f" was rejected (400 invalid_grant); check {named}, and the username\n")
 
 
 def test_a_rejected_automatic_login_names_the_source_of_the_password(xapi: Xapi) -> None:
@@ -162,10 +162,10 @@ def test_a_rejected_automatic_login_names_the_source_of_the_password(xapi: Xapi)
         given = xapi("request", "/x-api/me", env=env | {"XAPI_PASSWORD": "wrong"})
 
     reason = f"401 from {server.url}/x-api/token, without an error code"
-    error = f" was rejected ({reason}); check the base URL, the username"
-    assert first.err.endswith(f"{error} and the remembered password\n")
+    error = f" was rejected ({reason}); check the base URL, the"
+    assert first.err.endswith(f"{error} remembered password, and the username\n")
     assert re.search(r"; correct the remembered password, wait \d+ s, or run `xapi login`\n$", second.err)
-    assert given.err.endswith(f"{error} and the password in XAPI_PASSWORD\n")
+    assert given.err.endswith(f"{error} password in XAPI_PASSWORD, and the username\n")
 
 
 def test_max_time_limits_the_password_command(xapi: Xapi, sandbox: Sandbox) -> None:

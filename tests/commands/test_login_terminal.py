@@ -262,7 +262,7 @@ def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_onc
             terminal.expect("Password for ")
             terminal.type(f"{password}\n")
         assert terminal.wait() == 10
-    rejected = " was rejected (400 invalid_grant); check the username and the password that you typed"
+    rejected = " was rejected (400 invalid_grant); check the password that you typed, and the username"
     assert terminal.text.splitlines()[-1].endswith(rejected)
     assert sandbox.login_attempts == 2
     assert not xapi.config.exists()

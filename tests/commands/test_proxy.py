@@ -411,7 +411,8 @@ def test_another_password_is_tried_at_once_and_the_same_one_is_not(
         corrected = client.get("/x-api/me")
 
     assert (rejected.status_code, repeated.status_code, corrected.status_code) == (502, 502, 200)
-    assert "was rejected (400 invalid_grant); check the username and the password" in rejected.json()["message"]
+    hint = "check the password from password_command, and the username"
+    assert f"was rejected (400 invalid_grant); {hint}" in rejected.json()["message"]
     assert "less than a minute ago" in repeated.json()["message"]
     assert repeated.json()["message"].endswith("or run `xapi login --profile work`")  # as `request` says it
 

@@ -67,7 +67,7 @@ def _batch_can_be_resumed(xapi: Xapi, sandbox: Sandbox) -> None:
 
 CHECKS: dict[str, Check] = {
     "the token is revoked at 3 a.m.": _logs_in_and_resends_the_body,
-    "20 jobs hit the revoked token at once": _jobs_log_in_once,
+    "20 jobs get a 401 at the same time": _jobs_log_in_once,
     "where the secrets are": _secrets_are_shown_nowhere,
     "a response with `Content-Encoding: gzip` is truncated": _truncated_download_is_an_error,
     "10,000 calls to make": _batch_can_be_resumed,
@@ -82,7 +82,9 @@ def test_each_row_of_the_table_has_a_check() -> None:
     assert re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", README.read_text(), re.MULTILINE)[1:] == list(CHECKS)
 
 
-@pytest.mark.states("curl exits with code 0 if it has neither Content-Length nor chunked encoding (comparison)")
+@pytest.mark.states(
+    "curl exits with code 0 if the response has neither Content-Length nor chunked encoding (comparison)"
+)
 @pytest.mark.states("exits with code 11; the -o file is unchanged")
 @pytest.mark.parametrize("row", CHECKS)
 def test_a_row_of_the_table_is_true(row: str, xapi: Xapi, sandbox: Sandbox) -> None:

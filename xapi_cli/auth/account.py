@@ -281,7 +281,7 @@ class Account:
             return self._grant(password)
         except LoginRefused as error:
             if error.hint:
-                error.hint = error.hint.replace(CREDENTIALS, f"the username and {origin}")
+                error.hint = error.hint.replace(CREDENTIALS, f"{origin}, and the username")
             self._failures.record_rejected_password(self.identity, error, password)
             raise
         except XapiError as error:

@@ -53,7 +53,11 @@ class BatchOptions:
     ] = True
     filter: Annotated[
         str | None,
-        Flag(("--jq",), "Apply a jq filter to each JSON body with a status below 400.", metavar="FILTER"),
+        Flag(
+            ("--jq",),
+            "Apply a jq filter to the JSON body of each response with a status below 400.",
+            metavar="FILTER",
+        ),
     ] = None
     expect: Annotated[
         Sequence[str],

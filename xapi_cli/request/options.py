@@ -130,7 +130,7 @@ class RequestOptions(NamedTuple):
         ErrorBody | None,
         Flag(
             ("--error-body",),
-            "Where to write the body of a 3xx, 4xx or 5xx response [default: stdout; stderr with --jq or --paginate].",
+            "Where to write the body of a 3xx, 4xx or 5xx response.  [default: stdout; stderr with --jq or --paginate]",
             _RESPONSE,
             show_default=False,
         ),
@@ -170,7 +170,7 @@ class RequestOptions(NamedTuple):
         str | None,
         Flag(
             ("--every",),
-            "With --until: the time between two requests  [default: 2s].",
+            "With --until: the time between two requests.  [default: 2s]",
             _RESPONSE,
             metavar="DURATION",
         ),
@@ -179,19 +179,19 @@ class RequestOptions(NamedTuple):
         Pretty | None,
         Flag(
             ("--pretty",),
-            "Indent (format) and color JSON, even in a pipe or a file [default: all on a terminal, otherwise none].",
+            "Indent (format) and color JSON, even in a pipe or a file.  [default: all on a terminal, otherwise none]",
             _RESPONSE,
             show_default=False,
         ),
     ] = None
     color: Annotated[
         When | None,
-        Flag(("--color",), "Color JSON and the headers of -i [default: auto].", _RESPONSE, show_default=False),
+        Flag(("--color",), "Color JSON and the headers of -i.  [default: auto]", _RESPONSE, show_default=False),
     ] = None
     sort_keys: Annotated[bool, Flag(("--sort-keys",), "Indent JSON, with its names sorted.", _RESPONSE)] = False
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
-        bool, Flag(("--paginate",), "Request all pages, and print each item, in a pipe as one line of JSON.", _PAGES)
+        bool, Flag(("--paginate",), "Request all pages, and print each item (in a pipe, as one line of JSON).", _PAGES)
     ] = False
     items: Annotated[
         str | None,
