@@ -240,11 +240,13 @@ def test_doctor_reports_it(stopped: Agent, text: str, expected: str) -> None:
 
 
 def test_a_login_on_a_terminal_mentions_it_once(stopped: Agent, sandbox: Sandbox) -> None:
-    mentions = [
-        'write agent = "auto" at the top of' in on_terminal(stopped, "login", env=sandbox.settings) for _ in "12"
-    ]
+    first, second = (on_terminal(stopped, "login", env=sandbox.settings) for _ in "12")
 
-    assert mentions == [True, False]
+    mention = 'xapi: to make commands start faster, write agent = "auto" at the top of '
+    next_command, _, after = first.partition("next, run `xapi request /path`")
+    assert mention in " ".join(after.split())  # it is the last note
+    assert mention not in " ".join(next_command.split())
+    assert mention not in " ".join(second.split())
 
 
 @pytest.mark.parametrize("env", [{"XAPI_AGENT": "auto"}, {"XAPI_AGENT": "off"}, {"XAPI_QUIET": "1", "CI": "1"}])

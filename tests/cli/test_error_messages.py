@@ -102,7 +102,7 @@ ERRORS = {
     "an invalid variable": Error(
         "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
         "XAPI_TIMEOUT: 'soon' is not a valid duration;"
-        " write a time above 0: 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5",
+        " write a time above 0: 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1",
     ),
     "an invalid storage": Error(
         "token status", {**HERE, "XAPI_STORAGE": "disk"}, 2,
@@ -115,7 +115,7 @@ ERRORS = {
     ),
     "an invalid duration": Error(
         "token status --min-ttl week", HERE, 2,
-        "--min-ttl: 'week' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5",
+        "--min-ttl: 'week' is not a valid duration; write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1",
     ),
     # tokens and passwords
     "a wrong password": Error(
@@ -314,6 +314,15 @@ def test_the_error_for_a_timeout_names_the_limit(xapi: Xapi) -> None:
     assert outcome == Outcome(
         12, "", f"xapi: error: no response from {server.name} within 0.5 s; raise --timeout to wait longer\n"
     )
+
+
+def test_a_short_timeout_is_reported_without_an_exponent(xapi: Xapi) -> None:
+    with Server([hang()]) as server:
+        args = ("--base-url", server.url, "--timeout", "0.00001")
+        outcome = xapi("request", "/x", *args, env={"XAPI_TOKEN": "abc"})
+
+    assert outcome.code == 12
+    assert " within 0.00001 s" in outcome.err  # usually no connection
 
 
 def test_the_error_for_503_suggests_a_later_attempt(xapi: Xapi) -> None:

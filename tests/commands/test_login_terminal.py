@@ -282,7 +282,8 @@ def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandb
         terminal.type("\x04")
         assert terminal.wait() == 10
     assert terminal.text.splitlines()[-1] == (
-        "xapi: error: the prompt was not answered; run it again and answer the prompt, or see `xapi help environment`"
+        "xapi: error: the prompt was not answered;"
+        " run the command again and answer the prompt, or see `xapi help environment`"
     )
 
 
@@ -343,7 +344,7 @@ def test_the_suggested_command_selects_a_profile_only_if_it_is_not_the_default(x
         with xapi.on_terminal("login", *_where(sandbox), *options, env=sandbox.settings, columns=200) as terminal:
             terminal.expect("next, run `")
             assert terminal.wait() == 0
-        return terminal.text.splitlines()[-1].partition("run ")[2].strip("`")
+        return terminal.text.partition("next, run `")[2].partition("`")[0]
 
     assert suggested("-p", "play") == "xapi request --profile play /path"
     assert xapi("profile", "use", "play").code == 0

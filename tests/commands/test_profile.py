@@ -47,6 +47,18 @@ def test_the_default_profile_is_empty_before_it_is_created(xapi: Xapi) -> None:
     assert xapi("profile", "show", "--json") == Outcome(0, '{"name": "default"}\n', note)
 
 
+def test_show_prints_true_and_false_as_they_are_set(xapi: Xapi) -> None:
+    for value in ("true", "false"):
+        assert xapi("profile", "set", "read_only", value).code == 0
+        assert xapi("profile", "show").out == f"name       default\nread_only  {value}\n"
+
+
+def test_a_negative_value_is_not_reported_as_an_option(xapi: Xapi) -> None:
+    outcome = xapi("profile", "set", "retry", "-1")
+
+    assert outcome == Outcome(2, "", "xapi: error: the value is negative; use a number of at least 0\n")
+
+
 def test_show_prints_one_profile(xapi: Xapi) -> None:
     write_config(xapi)
 

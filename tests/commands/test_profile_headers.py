@@ -7,10 +7,14 @@ import pytest
 
 from tests.batch.server import Api, batch, jsonl
 from tests.commands.profiles import write_config
-from tests.support.program import PYTHON, Xapi
+from tests.support.program import PYTHON, Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
 
 SECRET = "canary-of-the-gateway"
+INVALID_NAME = (
+    "a line is a header with an invalid name;"
+    " write Name: value, one header per line, with only letters, digits and dashes in the name"
+)
 HEADERS = f'headers = ["X-Team: blue", "X-Api-Key: {SECRET}", "accept: text/x"]\n'
 
 
@@ -126,12 +130,20 @@ def test_profile_set_and_unset_change_them(xapi: Xapi) -> None:
     assert "headers" not in (xapi.config / "config.toml").read_text()
 
 
+def test_several_arguments_are_not_several_headers(xapi: Xapi) -> None:
+    error = "xapi: error: unexpected argument; give all headers in one argument, one header per line\n"
+
+    assert xapi("profile", "set", "headers", "X-A: canary", "X-B: 2") == Outcome(2, "", error)
+    assert xapi("profile", "set", "headers", "X-A: 1\nX-B: 2").code == 0
+
+
 @pytest.mark.parametrize(
     "value, message",
     [
         ("canary", "a header is not a name and a value; write Name: value, one header per line"),
         ("X-A:", "a header is not a name and a value; write Name: value, one header per line"),
-        ("a b: canary", "a line is a header with an invalid name; a name consists of letters, digits and dashes"),
+        ("a b: canary", INVALID_NAME),
+        ('["X-A: canary","X-B: 2"]', INVALID_NAME),
         ("Authorization: canary", "the header Authorization cannot be a default; pass it with -H, for one request"),
         ("content-type: canary", "the header content-type cannot be a default; pass it with -H, for one request"),
         ("Idempotency-Key: canary", "the header Idempotency-Key cannot be a default; pass it with -H, for one request"),

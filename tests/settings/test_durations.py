@@ -43,7 +43,7 @@ def test_any_other_text_is_rejected_and_made_printable(text: str) -> None:
         seconds(text, name="--min-ttl")
 
     assert caught.value.message.startswith("--min-ttl: ")
-    assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5"
+    assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1"
     assert str(caught.value).isprintable()
 
 
@@ -65,7 +65,7 @@ def test_a_time_limit_that_is_too_long_is_reported_with_the_maximum(value: str |
     assert time_limit("1157d") == 1157 * 86400
 
 
-@pytest.mark.parametrize("text", ["4h", "1h30m", "7d", "90", "2.5", "1d1s"])
+@pytest.mark.parametrize("text", ["4h", "1h30m", "7d", "90", "2.5", "1d1s", "0.00001"])
 def test_a_duration_is_written_as_it_is_read(text: str) -> None:
     assert time_limit(durations.text(time_limit(text))) == time_limit(text)
     assert durations.text(90) == "1m30s"

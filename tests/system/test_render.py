@@ -136,3 +136,11 @@ def test_a_pasteable_word_is_not_changed_by_a_shell(shell: str) -> None:
     assert (
         subprocess.run([shell, "-c", script], capture_output=True, text=True, check=True).stdout.splitlines() == words
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(30.0, "30"), (2.5, "2.5"), (0.1, "0.1"), (1 / 3, "0.333333"), (0.00001, "0.00001"), (2e6, "2000000")],
+)
+def test_a_number_is_written_without_an_exponent(value: float, text: str) -> None:
+    assert render.decimal(value) == text

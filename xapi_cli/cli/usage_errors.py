@@ -154,6 +154,8 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
     see_help = f"see `{ctx.command_path} --help`"
     option = printable(getattr(error, "option_name", None) or "")
     match type(error).__name__:  # the classes are in a private module
+        case "NoSuchOption" if ctx.command_path == "xapi profile set" and re.match(r"-\d", option):
+            return UsageError("the value is negative", hint="use a number of at least 0")
         case "NoSuchOption":
             return UsageError(f"unknown option {option}", hint=_alternative(option, ctx) or see_help)
         case "BadOptionUsage" if "requires" in str(error):
@@ -166,6 +168,8 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
         case "BadParameter":
             return UsageError(f"{_name(error)}: {_reason(error)}", hint=_accepted(error) or see_help)
     if "unexpected extra argument" in str(error):
+        if ctx.command_path == "xapi profile set" and ctx.params.get("key") == "headers":
+            return UsageError("unexpected argument", hint="give all headers in one argument, one header per line")
         usage = " ".join(ctx.command.collect_usage_pieces(ctx)[1:])
         if not usage and "--profile" in _options(ctx.command, ctx):
             see_help = f"`{ctx.command_path} -p NAME` selects a profile"

@@ -259,7 +259,9 @@ def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:
 def _cell(value: object) -> str:
     import shlex
 
-    return shlex.join(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return shlex.join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_key(key: str) -> None:

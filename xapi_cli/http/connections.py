@@ -11,6 +11,7 @@ from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.http.exchange import Exchange
 from xapi_cli.http.network import Network
 from xapi_cli.http.pool import ConnectionPool
+from xapi_cli.system.render import decimal
 
 if TYPE_CHECKING:
     from xapi_cli.http.request_log import RequestLog
@@ -73,7 +74,8 @@ class CarriedExchange(Exchange):
         if self.expire():
             self.restart_timeout()
             return None
-        error = TimeoutExpired(f"{self.awaited()} within {self._timeout:g} s", hint="raise --timeout to wait longer")
+        missing = f"{self.awaited()} within {decimal(self._timeout)} s"
+        error = TimeoutExpired(missing, hint="raise --timeout to wait longer")
         self.record_sent(error)
         return error
 

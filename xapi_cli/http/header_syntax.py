@@ -73,10 +73,14 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
 
 
-def check_field(name: str, value: str, where: str) -> str:
-    """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError."""
+def check_field(
+    name: str, value: str, where: str, *, hint: str = "a name consists of letters, digits and dashes"
+) -> str:
+    """Return *name* if the user may set the header *name* to *value*; otherwise raise UsageError.
+
+    *where* is what contains the header; *hint* says how to write a name.
+    """
     if not re.fullmatch(TOKEN, name):
-        hint = "a name consists of letters, digits and dashes"
         raise UsageError(f"{where} is a header with an invalid name", hint=hint)
     if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
         raise UsageError(f"the header {name} is set by xapi", hint="omit it")

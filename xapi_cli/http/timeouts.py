@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import TimeoutExpired
+from xapi_cli.system.render import decimal
 
 _MAX_POLL_INTERVAL = 0.5  # seconds of one system call; on Windows, Ctrl-C takes effect only between calls
 _DEADLINE_NAME = "--max-time"
@@ -51,8 +52,8 @@ class Wait:
         deadline = self._timeouts.deadline
         if deadline is not None and deadline <= now:
             raise self._expired(f"before {self._timeouts.deadline_name} expired", self._timeouts.deadline_name)
-        if self._end is not None and self._end <= now:
-            raise self._expired(f"within {self._seconds:g} s", "--timeout")
+        if self._seconds is not None and self._end is not None and self._end <= now:
+            raise self._expired(f"within {decimal(self._seconds)} s", "--timeout")
         ends = [end for end in (deadline, self._end) if end is not None]
         return min(ends) - now if ends else None
 

@@ -43,6 +43,7 @@ from xapi_cli.proxy.client import Client, ForwardedCall, without_receiver
 from xapi_cli.proxy.request_parser import InvalidRequest, take_head
 from xapi_cli.proxy.rules import Refusal, Rules
 from xapi_cli.proxy.streamed_exchange import StreamedExchange
+from xapi_cli.system.render import decimal
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
@@ -541,7 +542,8 @@ class Server:
         if client.closes:
             self._drop(client)
             return
-        self._refuse(client, 408, "timeout", f"the headers of the request were not complete within {self._timeout:g} s")
+        limit = f"{decimal(self._timeout)} s"
+        self._refuse(client, 408, "timeout", f"the headers of the request were not complete within {limit}")
         client.expires = _NEVER
         self._settle(client)
 

@@ -3,7 +3,7 @@
 import re
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import decimal, printable
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}  # seconds
 _WITH_UNITS = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
@@ -11,7 +11,7 @@ _NUMBER = r"\d+\.?\d*|\.\d+"
 _MAX_DIGITS = 12  # of a number with a unit; without a limit, conversion of a very long number is slow
 _LONGEST = 10**9  # seconds, thirty years; keeps sums of time within the range of datetime
 _LONGEST_LIMIT = 10**8  # seconds, three years; within the range of threads, sockets and timers
-_FORMS = "90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 2.5"
+_FORMS = "90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1"
 
 
 def seconds(text: str, *, name: str) -> float:
@@ -38,7 +38,7 @@ def time_limit(value: str | float, *, name: str | None = None) -> float:
 def text(value: float) -> str:
     """Return *value* seconds as a DURATION: `4h`, `1h30m`, `2.5`."""
     if value != int(value):
-        return f"{value:g}"
+        return decimal(value)
     parts, rest = [], int(value)
     for unit, size in _UNITS.items():
         count, rest = divmod(rest, size)

@@ -15,6 +15,7 @@ _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME_AND_PASSWORD = r"[\w.+-]+(?:@[\w.-]+)?:[^@\s]*"
 _PER_REQUEST = frozenset({"authorization", "content-type", "host", "idempotency-key"})
 _PROFILE_NAME = r"[\w@+.-]{1,100}"
+_HEADER_FORM = "write Name: value, one header per line"
 
 
 class Text:
@@ -267,8 +268,8 @@ def _default_header(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     name, value = name.strip(" \t"), value.strip(" \t")
     if not colon or not value:
-        raise UsageError("a header is not a name and a value", hint="write Name: value, one header per line")
-    check_field(name, value, "a line")
+        raise UsageError("a header is not a name and a value", hint=_HEADER_FORM)
+    check_field(name, value, "a line", hint=f"{_HEADER_FORM}, with only letters, digits and dashes in the name")
     if name.lower() in _PER_REQUEST:
         raise UsageError(f"the header {name} cannot be a default", hint="pass it with -H, for one request")
     return name, value

@@ -101,6 +101,12 @@ def relative(span: timedelta) -> str:
     return f"in {amount}" if span > timedelta(0) else f"{amount} ago"
 
 
+def decimal(value: float) -> str:
+    """Return *value* as text with six significant digits, such as `2.5` or `0.00001`, never with an exponent."""
+    text = f"{value:g}"
+    return f"{value:.12f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
 def listed(names: "Sequence[str]", word: str = "or") -> str:
     """Return *names* as text, the last two joined by *word*: `auto, keyring or file`."""
     *others, last = names

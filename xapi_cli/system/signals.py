@@ -146,9 +146,12 @@ def ignored_interrupts() -> Iterator[None]:
 
 def set_alarm(seconds: float, started: float) -> None:
     """Terminate the command *seconds* after *started*, a time of the monotonic clock."""
+    from xapi_cli.system.render import decimal
+
+    limit = f"{decimal(seconds)} s"
 
     def on_alarm(number: int, frame: FrameType | None) -> NoReturn:
-        raise Terminated(TimeoutExpired(f"the command did not finish within {seconds:g} s", hint="raise --max-time"))
+        raise Terminated(TimeoutExpired(f"the command did not finish within {limit}", hint="raise --max-time"))
 
     remaining = started + seconds + _ALARM_DELAY - time.monotonic()
     start_timer(on_alarm, min(max(remaining, 0.001), _MAX_TIMER), _ALARM_INTERVAL)

@@ -340,7 +340,8 @@ class Terminal:
         except (EOFError, OSError) as error:
             self._end_prompt()  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
-                "the prompt was not answered", hint="run it again and answer the prompt, or see `xapi help environment`"
+                "the prompt was not answered",
+                hint="run the command again and answer the prompt, or see `xapi help environment`",
             ) from error
         except BaseException:
             self._end_prompt()  # Ctrl-C leaves the cursor on the line of the prompt

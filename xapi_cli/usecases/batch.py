@@ -46,7 +46,7 @@ from xapi_cli.request.options import retries_of
 from xapi_cli.request.redirects import redirected_call
 from xapi_cli.system import own_process, signals
 from xapi_cli.system.progress import Lines
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
@@ -416,10 +416,9 @@ class Batch:
     def _check_time_limits(self) -> None:
         if self._stop_reason is not None and time.monotonic() >= self._cancel_time:
             raise self._stop_reason
-        deadline = self._runtime.deadline
-        if deadline is not None and time.monotonic() >= deadline:
-            limit = f"{self._runtime.settings.max_time:g} s"
-            self._stop(TimeoutExpired(f"the batch did not finish within {limit}", hint="raise --max-time"))
+        deadline, limit = self._runtime.deadline, self._runtime.max_time
+        if deadline is not None and limit is not None and time.monotonic() >= deadline:
+            self._stop(TimeoutExpired(f"the batch did not finish within {decimal(limit)} s", hint="raise --max-time"))
             self._engine.cancel(TimeoutExpired("no response before --max-time expired", hint="raise --max-time"))
 
     # messages

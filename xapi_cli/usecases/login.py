@@ -287,10 +287,10 @@ class Login:
         if account.repository.place:
             self._report_storage_of_later_commands(written=written)
         if terminal.interactive:
-            self._mention_agent()
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
             terminal.note(f"{stored}next, run `xapi request{flag} /path`")
+            self._mention_agent()
         warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
 
     def _report_storage_of_later_commands(self, *, written: bool) -> None:

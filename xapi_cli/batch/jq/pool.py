@@ -35,6 +35,7 @@ from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.errors import FilterError
 from xapi_cli.http.event_loop import EventLoop
+from xapi_cli.system.render import decimal
 
 if TYPE_CHECKING:
     from xapi_cli.batch.jq.worker import FilterWorker
@@ -251,7 +252,8 @@ class FilterPool:
         if worker.job is not job:
             pass
         elif now >= job.started + self._timeout:
-            worker.fail(f"the {self.option} filter did not finish within {self._timeout:g} s; raise --timeout")
+            limit = f"{decimal(self._timeout)} s"
+            worker.fail(f"the {self.option} filter did not finish within {limit}; raise --timeout")
         elif is_quick:
             self._has_moved = True
             self._move_to_slow_lane(worker)
