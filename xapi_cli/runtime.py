@@ -469,7 +469,7 @@ def _with_option(hint: str, key: str, value: str, commands: str) -> str:
     setting = SETTINGS[key]
     try:
         setting.type.parse(value)
-    except UsageError:  # the failure may be about this value, which may be a secret
+    except UsageError:  # it may be a secret, such as the password in a URL
         return hint
     if key == "storage" and not registry.selected(value).is_persistent:
         return hint

@@ -408,6 +408,13 @@ def test_the_suggested_login_contains_the_options_that_select_the_account_and_it
     assert by_variable.err == "xapi: error: no stored token; run `xapi login`\n"
 
 
+@pytest.mark.parametrize("option", [("-u", "me:canary"), ("--base-url", "https://me:canary@api.test")])
+def test_the_suggested_login_does_not_repeat_a_value_that_may_be_a_secret(xapi: Xapi, option: tuple[str, str]) -> None:
+    outcome = xapi("token", "status", "-p", "nope", *option)
+
+    assert outcome.err == "xapi: error: profile 'nope' does not exist; create it with `xapi login --profile nope`\n"
+
+
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
