@@ -1,7 +1,10 @@
 """The limit of open files: the proxy raises it for itself, and what it cannot raise delays clients but ends no call."""
 
 import asyncio
+import contextlib
 import re
+import select
+import socket
 import subprocess
 import threading
 
@@ -103,6 +106,19 @@ def test_clients_wait_when_no_more_connections_can_be_opened(xapi: Xapi) -> None
         proxy(xapi, bearing(server), argv=limited("-n 128")) as running,
     ):
         assert statuses(running) == [200] * CALLS
+
+
+def test_a_client_that_has_just_connected_is_not_closed_for_another_one(xapi: Xapi) -> None:
+    with Server([serve()]) as server, proxy(xapi, bearing(server), argv=limited("-n 128")) as running:
+        host, port = running.address
+        call = f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: {running.headers['Authorization']}\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(running.address, timeout=60)) for _ in range(60)]
+            readable, _, _ = select.select(clients, [], [], 1.5)  # longer than a client may be idle between two calls
+            assert readable == []
+            for client in clients:
+                client.sendall(call.encode())
+            assert [client.recv(12) for client in clients] == [b"HTTP/1.1 200"] * len(clients)
 
 
 def test_the_command_has_the_limit_of_the_caller(xapi: Xapi) -> None:

@@ -4,6 +4,7 @@ import re
 import tomllib
 from typing import Any
 
+import certifi
 import pytest
 
 from tests.support.program import Outcome, Xapi
@@ -40,7 +41,7 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "credential_helper": ("pass", "pass"),
     "timeout": ("1m30s", 90.0),
     "max_time": ("2h", 7200.0),
-    "ca_bundle": ("/ca.pem", "/ca.pem"),
+    "ca_bundle": (certifi.where(), certifi.where()),
     "error_format": ("json", "json"),
     "read_only": ("1", True),
     "headers": ("X-Team: blue\nX-Key:k: 1", (("X-Team", "blue"), ("X-Key", "k: 1"))),

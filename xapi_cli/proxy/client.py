@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from xapi_cli.http.response_parser import ResponseHead
     from xapi_cli.proxy.request_parser import RequestHead
 
+_FIRST = 10.0  # seconds in which a client that has connected is expected to send its first request
+_NEXT = 0.5  # seconds after its last data in which one is expected to send another request
 _BLOCK = 65_536
 _MAX_INPUT = 262_144  # bytes that were received and not used yet; then nothing more is read
 _MAX_OUTPUT = 262_144  # bytes of a response that the client has not read; then nothing more is received for it
@@ -45,7 +47,7 @@ class Client:
         self._socket, self.port = sock, port
         self.input, self.output = bytearray(), bytearray()
         self.call: ForwardedCall | None = None
-        self.last_input = time.monotonic()
+        self.expected_until = time.monotonic() + _FIRST  # when its next request should have begun
         self.has_ended = False  # its input
         self.closes = False  # after the output; input is discarded
         self.discarded = 0  # bytes of input
@@ -69,7 +71,7 @@ class Client:
         except OSError:
             return False
         self.input += data
-        self.last_input = time.monotonic()
+        self.expected_until = time.monotonic() + _NEXT
         self.has_ended = not data
         return True
 

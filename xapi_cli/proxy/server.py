@@ -55,7 +55,6 @@ _BACKLOG = 512  # connections that the system accepts before the proxy does
 _ACCEPTED_AT_ONCE = 64
 _OTHER_DESCRIPTORS = 48  # those that this process has open, and those of a login
 _MAX_REJECTION = 64 * 1024  # bytes of the body of a 401 kept in memory to be passed on, unlike MAX_DISCARDED
-_IDLE = 0.5  # seconds after which a client is not expected to send its next request at once
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
 _REPLAYS = 1
@@ -316,9 +315,9 @@ class Server:
         client.closes = client.closes or closes
 
     def _drop_idle(self) -> bool:
-        """Drop a client that has been idle; return whether there was one."""
-        limit = time.monotonic() - _IDLE
-        client = next((each for each in self._clients if each.is_idle and each.last_input < limit), None)
+        """Drop a client that is not expected to send a request soon; return whether there was one."""
+        now = time.monotonic()
+        client = next((each for each in self._clients if each.is_idle and each.expected_until < now), None)
         if client is not None:
             self._drop(client)
         return client is not None
