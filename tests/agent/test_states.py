@@ -345,6 +345,7 @@ def test_an_agent_that_does_not_serve_this_process_is_an_error_after_the_deadlin
 # ending
 
 
+@pytest.mark.slow
 def test_others_wait_for_an_agent_that_is_ending(stopped: Agent, hold: Callable[[str], Held], env: Environ) -> None:
     first = hold("end")
     assert first.end().code == 0

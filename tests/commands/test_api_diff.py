@@ -201,6 +201,7 @@ def test_control_characters_of_a_document_reach_no_terminal(xapi: Xapi) -> None:
     assert "\x1b" not in xapi("api", "diff").out
 
 
+@pytest.mark.slow
 def test_a_schema_that_is_too_complex_is_a_warning(xapi: Xapi) -> None:
     properties = {f"p{number}": {"anyOf": [{"type": "string"}] * 300} for number in range(500)}
     body = {"200": {"description": "", "content": {"application/json": {"schema": {"properties": properties}}}}}

@@ -144,6 +144,7 @@ def test_the_budget_holds_while_the_first_line_in_order_waits_for_its_retry(xapi
 
 
 @pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.slow
 def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path, kind: str) -> None:
     """On an idle machine, a short line is complete within 0.3 s, regardless of a long one."""
     reply = _coded(kind)

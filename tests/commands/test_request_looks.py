@@ -250,6 +250,7 @@ def test_ctrl_c_after_a_request_says_whether_it_may_have_been_processed(xapi: Xa
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.slow
 def test_ctrl_c_in_a_redirected_download_says_how_much_was_received(xapi: Xapi, tmp_path: Path, columns: int) -> None:
     half = response("200 OK", b"x" * 1_000_000, "Content-Length: 2000000")
     with (

@@ -81,22 +81,27 @@ def _of_part(name: str) -> set[int]:
 @pytest.mark.parametrize(
     "words, replies, codes",
     [
-        pytest.param("GET", EMPTY | OTHERS, _of_status, marks=pytest.mark.slow),
-        pytest.param("DELETE -o out", EMPTY | OTHERS, _of_status, marks=pytest.mark.slow),
         ("GET -o out -i -v --meta -", SAMPLE, _of_status),
-        ("GET -o out --continue", SAMPLE, _of_part),
-        ("GET -o out --no-check-status", SAMPLE, lambda name: {0}),
-        ("GET -o out --pretty all --sort-keys", SAMPLE, _of_status),
-        ("GET --error-body stderr --meta -", SAMPLE, _of_status),
         ("GET --jq .", SAMPLE, _of_status),
-        ("GET --jq . -o out", SAMPLE, _of_status),
         ("GET --expect true", SAMPLE, _of_expectation),
         ("GET --until . --every 5s --max-time 0.3", SAMPLE, _of_wait),
         ("GET --paginate", SAMPLE, _of_page),
-        ("GET --paginate --slurp -o out", SAMPLE, _of_page),
-        ("GET --paginate --jq .", SAMPLE, _of_page),
         ("HEAD", HEADS, _of_status),
-        ("HEAD -iv -o out", HEADS, _of_status),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in [
+                ("GET", EMPTY | OTHERS, _of_status),
+                ("DELETE -o out", EMPTY | OTHERS, _of_status),
+                ("GET -o out --continue", SAMPLE, _of_part),
+                ("GET -o out --no-check-status", SAMPLE, lambda name: {0}),
+                ("GET -o out --pretty all --sort-keys", SAMPLE, _of_status),
+                ("GET --error-body stderr --meta -", SAMPLE, _of_status),
+                ("GET --jq . -o out", SAMPLE, _of_status),
+                ("GET --paginate --slurp -o out", SAMPLE, _of_page),
+                ("GET --paginate --jq .", SAMPLE, _of_page),
+                ("HEAD -iv -o out", HEADS, _of_status),
+            ]
+        ),
     ],
 )
 def test_a_response_without_a_body_is_no_unexpected_failure(

@@ -143,6 +143,7 @@ def test_an_endless_body_is_read_in_constant_memory() -> None:
             assert peak < 5_000_000
 
 
+@pytest.mark.slow
 def test_mutated_responses_are_a_response_or_a_network_error() -> None:
     dice = random.Random(20261)
     seeds = [

@@ -75,6 +75,7 @@ def test_a_node_of_a_cluster_refers_to_the_node_that_has_the_keys(
 
 
 @pytest.mark.parametrize("state", ["not moved", "moved", "deleted"])
+@pytest.mark.slow
 def test_everything_works_while_the_slot_of_the_account_is_being_moved(
     xapi: Xapi, sandbox: Sandbox, cluster: Cluster, state: str
 ) -> None:

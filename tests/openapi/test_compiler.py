@@ -300,6 +300,7 @@ def test_a_document_without_operations_is_rejected(paths: Any) -> None:
         Compiler(openapi(paths)).operations()
 
 
+@pytest.mark.slow
 def test_too_many_operations_are_rejected() -> None:
     with pytest.raises(UsageError, match="more than 50,000 operations"):
         Compiler(openapi({f"/{number}": {"get": {}} for number in range(50_001)})).operations()

@@ -533,6 +533,7 @@ def test_the_media_types_of_swagger_are_those_of_the_document_or_of_the_operatio
     ]
 
 
+@pytest.mark.slow
 def test_schemas_that_are_too_complex_are_compared_as_far_as_possible() -> None:
     wide: dict[str, Any] = {f"p{number}": {"anyOf": [{"type": "string"}] * 500} for number in range(1000)}
     old, new = body(obj(None, a=STRING, **wide)), body(obj(None, **wide))

@@ -149,6 +149,7 @@ def test_no_template_takes_exponential_time(template: str, path: str) -> None:
         (["/a" * depth + f"/{number}" + "/a" * (8 - depth) for depth in range(8) for number in range(4000)], "/a" * 9),
     ],
 )
+@pytest.mark.slow
 def test_a_suggestion_compares_few_words(monkeypatch: pytest.MonkeyPatch, templates: list[str], path: str) -> None:
     compared = []
 

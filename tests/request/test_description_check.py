@@ -260,6 +260,7 @@ class _Records:
 
 
 @pytest.mark.parametrize(("count", "warns"), [(20, True), (21, False), (30_000, False)])
+@pytest.mark.slow
 def test_of_very_many_operations_that_match_alike_none_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, warns: bool
 ) -> None:

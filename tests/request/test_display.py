@@ -263,6 +263,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON, st.booleans(), st.integers(1, 20))
+@pytest.mark.slow
 def test_indented_json_has_the_same_value(value: object, ascii_only: bool, size: int) -> None:
     try:
         body = json.dumps(value, ensure_ascii=ascii_only).encode()

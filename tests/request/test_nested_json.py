@@ -133,6 +133,7 @@ def test_contradictory_names_are_rejected_without_values(args: list[str], messag
 
 
 @pytest.mark.parametrize("name", ["a" + "[b]" * 50_000, "[0]" * 50_000, "a" + "[]" * 50_000])
+@pytest.mark.slow
 def test_deep_paths_are_built(name: str) -> None:
     body = built(f"{name}:=1")
 
@@ -140,6 +141,7 @@ def test_deep_paths_are_built(name: str) -> None:
     assert body.count("1") == 1
 
 
+@pytest.mark.slow
 def test_the_depth_limit_includes_the_path() -> None:
     value = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
 

@@ -275,6 +275,7 @@ def test_importing_the_module_does_not_import_filelock(path: Path) -> None:
     assert started(code, path).communicate(timeout=20)[0] == "False\nTrue\n"
 
 
+@pytest.mark.slow
 def test_waiting_processes_acquire_the_lock_in_bounded_time(path: Path) -> None:
     code = (
         "end = time.monotonic() + 4\nworst = 0\n"

@@ -266,6 +266,7 @@ _INPUTS = st.lists(_HEADERS | st.binary(max_size=200), max_size=4).map(b"".join)
 
 @settings(max_examples=max(300, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_INPUTS)
+@pytest.mark.slow
 def test_any_input_leaves_it_running_with_a_record_intact(
     process: KeeperProcess, client: KeeperClient, data: bytes
 ) -> None:

@@ -29,6 +29,7 @@ def _field(data: bytes, path: str) -> bytes | None:
 
 
 @given(st.lists(JSON), st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
+@pytest.mark.slow
 def test_elements_are_compact_and_equal(values: list[Any], ascii_only: bool, indent: int | str | None) -> None:
     found = _elements(json.dumps(values, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace"))
 
@@ -129,6 +130,7 @@ def test_the_members_of_any_text_are_found(values: dict[str, object], separators
 
 
 @given(st.lists(JSON) | st.dictionaries(st.text(), JSON), st.text(max_size=5), st.text(max_size=5))
+@pytest.mark.slow
 def test_the_end_of_a_container_is_found(value: object, before: str, after: str) -> None:
     text = json.dumps(value)
 

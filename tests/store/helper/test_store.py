@@ -244,6 +244,7 @@ def test_a_helper_that_returns_the_same_secret_for_everything_is_run_a_few_times
     assert len(calls.read_text()) <= 5
 
 
+@pytest.mark.slow
 def test_a_helper_that_responds_slowly_without_an_end_is_stopped(opened: Open, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     count = f"open({str(calls)!r}, 'a').write('.')\n"

@@ -28,6 +28,9 @@ def git(tree: Path, *args: str) -> None:
     subprocess.run(["git", "-C", str(tree), *author, *args], check=True, capture_output=True, timeout=60, env=environ)
 
 
+pytestmark = pytest.mark.slow  # each fixture builds a release
+
+
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with the files of this project, ready for a release."""
@@ -59,7 +62,6 @@ def released(ready: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str
     return result.stdout, shutil.copytree(ready / "dist", tmp_path_factory.mktemp("released") / "dist")
 
 
-@pytest.mark.slow
 def test_a_release_prints_what_to_upload(released: tuple[str, Path]) -> None:
     printed, dist = released
 
