@@ -10,7 +10,7 @@ from xapi_cli.batch.input.shards import Shard
 from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import open_file
+from xapi_cli.system.safe_paths import comparable, open_file
 from xapi_cli.system.terminal import Terminal
 from xapi_cli.tokens import Identity
 
@@ -49,7 +49,7 @@ def check_roles(options: Mapping[str, str | None], log: str | None, source: Bina
                 raise _two_roles("FILE", role)
             if role in options and terminal.stdout_is(status):
                 raise _two_roles("stdout", role)
-        if (other := roles.setdefault(os.path.realpath(name), role)) != role:
+        if (other := roles.setdefault(comparable(name), role)) != role:
             raise _two_roles(other, role)
 
 

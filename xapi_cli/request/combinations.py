@@ -1,11 +1,11 @@
 """Which options of a request cannot be combined."""
 
-import os
 from collections.abc import Mapping
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import STDIN, Items
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.system.safe_paths import comparable
 
 _RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 
@@ -63,7 +63,7 @@ def _check_files(options: RequestOptions, log: str | None) -> None:
     for role, name in (("-o", output), ("--meta", meta), ("the request log", log)):
         if not name:
             continue
-        path = os.path.realpath(name)
+        path = comparable(name)
         if path in roles:
             raise UsageError(f"{roles[path]} and {role} are the same file", hint="use two different files")
         parts = ("", ".part", ".part.json") if role == "-o" and options.resume else ("",)

@@ -68,6 +68,14 @@ def home() -> Path:
     return Path("/nonexistent")
 
 
+def comparable(name: str) -> str:
+    """Return a path that is equal for two names of the same file, which may not exist yet.
+
+    On Windows, symbolic links are not resolved, because that would open the file, or a device with its name.
+    """
+    return os.path.normcase(os.path.abspath(name)) if sys.platform == "win32" else os.path.realpath(name)
+
+
 def is_trusted(status: os.stat_result) -> bool:
     """Return whether the file with the status *status* belongs to this user or to root."""
     return sys.platform == "win32" or status.st_uid in (0, os.geteuid())
