@@ -117,7 +117,7 @@ def test_a_denied_access_names_what_to_do(xapi: Xapi, sandbox: Sandbox, keychain
     outcome = xapi(*ME, env={**env, **UPGRADED})
 
     assert outcome.code == 13
-    assert outcome.err.startswith("xapi: error: access to the keychain was denied; allow it when macOS asks, store the")
+    assert outcome.err.startswith("xapi: error: access to the keychain was denied; allow it when macOS asks, or store")
     assert outcome.err.count("\n") == 1
 
 
