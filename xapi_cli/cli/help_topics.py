@@ -53,8 +53,8 @@ TOPICS: Mapping[str, Topic] = {
             (
                 "10",
                 (
-                    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or a "
-                    "401 with a new token or with your own token"
+                    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or the "
+                    "API rejected a new token or your own token (401)"
                 ),
             ),
             (
