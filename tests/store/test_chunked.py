@@ -194,3 +194,15 @@ def test_a_rejected_chunk_leaves_the_old_text_readable() -> None:
     with pytest.raises(ItemRejected):
         ChunkedItem(items).write(read_text(4000, "y"))
     assert ChunkedItem(items).read() == read_text(3000, "x")
+
+
+def test_a_backend_that_keeps_what_it_deletes_gets_no_more_calls_than_a_waiting_user_accepts() -> None:
+    class Keeping(FakeItems):
+        def delete(self, name: str) -> None:
+            self.calls.append("delete")
+
+    items = Keeping(1280)
+    items.stored[HEAD] = read_text(10, "x")
+    with pytest.raises(NotStored, match="accepts deletions"):
+        ChunkedItem(items).delete()
+    assert len(items.calls) < 250  # a call takes up to 30 ms

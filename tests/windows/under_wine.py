@@ -15,7 +15,8 @@ from tests.windows.differences import LEFT_OUT
 # The drive Z: has the files of the Unix file system.
 _PATH = re.compile(r"\bZ:((?:\\[^\s\\:;,'\"`]+)+)")
 
-# xapi never fails without a message. Wine rarely ends a program in this way while others start and end beside it.
+# xapi never fails without a message. Wine ends a program in this way, rarely, where the system does not permit what
+# `wine` does against it.
 _ENDED_BY_WINE = Outcome(1)
 _REASON = "Wine ended the program"
 

@@ -47,8 +47,12 @@ _WINE = {
 _SCRIPT = """#!/bin/sh
 {variables}
 if [ "${{TMPDIR+set}}" ]; then export tmpdir="$TMPDIR"; unset TMPDIR; fi
-exec {wine} '{interpreter}' {arguments}"$@"
+exec {without_randomization}{wine} '{interpreter}' {arguments}"$@"
 """
+# Debian's wine64 is no position-independent executable and has no preloader: Linux places its heap at random in the
+# gigabyte after 0x7d000000. Once in thousands of starts it covers 0x7ffe0000, where Wine needs the data that processes
+# share with the kernel, and Wine exits with 1 and without a message.
+_WITHOUT_RANDOMIZATION = "setarch -R "
 
 
 def windows_path(path: Path) -> str:
@@ -127,8 +131,15 @@ def _pip(*arguments: str) -> None:
 
 def _write_script(path: Path, arguments: str) -> None:
     variables = "\n".join(f"export {name}='{value}'" for name, value in _WINE.items())
-    path.write_text(_SCRIPT.format(wine=WINE, variables=variables, interpreter=INTERPRETER, arguments=arguments))
+    values = {"wine": WINE, "variables": variables, "interpreter": INTERPRETER, "arguments": arguments}
+    path.write_text(_SCRIPT.format(without_randomization=_without_randomization(), **values))
     path.chmod(0o755)
+
+
+def _without_randomization() -> str:
+    """Return the beginning of a command, empty if the system does not permit it, as in some containers."""
+    attempt = subprocess.run(["sh", "-c", _WITHOUT_RANDOMIZATION + "true"], check=False, stderr=subprocess.DEVNULL)
+    return _WITHOUT_RANDOMIZATION if attempt.returncode == 0 else ""
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 HEAD = ""
 CHUNK_SIZE = 1000  # characters; Windows accepts 1,280 at most
 _OPENING, _MARK = "{", "~"  # every text starts with the first; the mark replaces it, so the length is the same
-_MAX_ITEMS = 2000  # more chunks, or duplicates, than can exist: limits every loop over them
+_MAX_CHUNKS = 2000  # more than can exist: limits every loop over them
+_MAX_COPIES = 100  # likewise of one item; each takes two calls, of up to 30 ms each
 
 
 class Items(Protocol):
@@ -79,7 +80,7 @@ class _Head:
         if (
             generation not in ("a", "b")
             or type(count) is not int
-            or not 0 < count <= _MAX_ITEMS
+            or not 0 < count <= _MAX_CHUNKS
             or type(sha256) is not str
         ):
             return cls(marked=True)
@@ -93,7 +94,7 @@ class ChunkedItem:
     """
 
     def __init__(
-        self, items: Items, *, plain: bool = False, chunk_size: int = CHUNK_SIZE, max_copies: int = _MAX_ITEMS
+        self, items: Items, *, plain: bool = False, chunk_size: int = CHUNK_SIZE, max_copies: int = _MAX_COPIES
     ) -> None:
         self._items, self._chunk_size, self._max_copies = items, chunk_size, max_copies
         self.plain = plain  # HEAD was an unmarked text, or missing: a short text can be written without reading HEAD
@@ -184,7 +185,7 @@ class ChunkedItem:
         """
         counted = head.count if head.generation == generation else 0
         found = []
-        for number in range(start, _MAX_ITEMS):
+        for number in range(start, _MAX_CHUNKS):
             if (chunk := self._items.get(_name(generation, number))) is not None:
                 if chunk == head.text:
                     raise NotStored("returns the same text for different items")
