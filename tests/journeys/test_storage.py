@@ -23,7 +23,6 @@ BROKEN = [
     "Raising PanicException",
     "Missing",
     "missing_module.Keyring",
-    "keyring.backends.null.Keyring",
     "keyring.backends.fail.Keyring",
     "nobody's",
 ]
@@ -87,10 +86,11 @@ def test_a_broken_keyring_exits_with_13_in_time_and_auto_falls_back_to_memory(
 
 
 @pytest.mark.parametrize("storage", ["keyring", "auto"])
+@pytest.mark.parametrize("backend", ["NotPersistent", "keyring.backends.null.Keyring"])
 def test_a_keyring_that_stores_nothing_fails_login_with_13_and_causes_a_warning_in_other_commands(
-    xapi: Xapi, sandbox: Sandbox, storage: str
+    xapi: Xapi, sandbox: Sandbox, storage: str, backend: str
 ) -> None:
-    env: Env = {**sandbox.settings, **xapi.fake_keyring("NotPersistent"), "XAPI_STORAGE": storage}
+    env: Env = {**sandbox.settings, **xapi.fake_keyring(backend), "XAPI_STORAGE": storage}
 
     login = xapi("login", env=env)
     assert (login.code, login.out, sandbox.login_attempts) == (13, "", 0)
@@ -98,6 +98,7 @@ def test_a_keyring_that_stores_nothing_fails_login_with_13_and_causes_a_warning_
     outcome = xapi(*ME, env=env)
     assert (outcome.code, json.loads(outcome.out)["email"]) == (0, MASTER.email)
     assert "xapi: warning: the new token could not be stored: the keyring accepts records but" in outcome.err
+    assert xapi("logout", env=env).code == 0
 
 
 def test_a_keyring_that_cannot_delete_stores_tokens_and_logout_reports_what_it_cannot_delete(

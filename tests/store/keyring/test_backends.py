@@ -147,7 +147,9 @@ def test_the_config_file_of_keyring_names_a_backend(run: Run, tmp_path: Path) ->
     config.write_text("[backend]\ndefault-keyring=fake_keyrings.Plain\n")
     assert lines_of(run(BACKEND)) == ["fake_keyrings.Plain"]
     config.write_text("[backend]\ndefault-keyring=keyring.backends.null.Keyring\n")
-    assert lines_of(run(BACKEND))[0].startswith("NoKeyring: the keyring backend keyring.backends.null.Keyring stores")
+    assert lines_of(run(BACKEND)) == ["keyring.backends.null.Keyring"]
+    config.write_text("[backend]\ndefault-keyring=keyring.backends.fail.Keyring\n")
+    assert lines_of(run(BACKEND))[0].startswith("NoKeyring: the keyring backend keyring.backends.fail.Keyring stores")
     config.write_text("[backend]\ndefault-keyring=missing.Keyring\n")
     assert "ModuleNotFoundError" in lines_of(run(BACKEND))[0]
     config.write_text("nonsense")

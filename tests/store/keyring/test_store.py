@@ -163,7 +163,6 @@ def test_a_keyring_that_is_not_persistent_is_detected(run: Run) -> None:
 @pytest.mark.parametrize(
     ("backend", "message"),
     [
-        ("keyring.backends.null.Keyring", "the keyring backend keyring.backends.null.Keyring stores nothing"),
         ("keyring.backends.fail.Keyring", "the keyring backend keyring.backends.fail.Keyring stores nothing"),
         ("missing.Keyring", "the keyring backend cannot be loaded (ModuleNotFoundError)"),
         ("json.Keyring", "the keyring backend cannot be loaded (AttributeError)"),

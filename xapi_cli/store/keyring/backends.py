@@ -156,13 +156,14 @@ def _best_of(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
 def _usable(backend: "KeyringBackend", *, named: bool) -> "KeyringBackend":
     """Return *backend*, or the best part of a chain.
 
-    Raises NoKeyring if it stores nothing, or if it stores plain text and was not *named* by the user.
+    Raises NoKeyring if it rejects everything or, unless the user *named* it, stores nothing or plain text. One that
+    was named and stores nothing is like any other that does not store what it accepts: a write detects it.
     """
     from keyring.backends import fail, null
 
     if _is_chain(backend):
         return _best_of(backend.backends)  # type: ignore[attr-defined]  # chains have this attribute
-    if isinstance(backend, (fail.Keyring, null.Keyring)):
+    if isinstance(backend, fail.Keyring) or (isinstance(backend, null.Keyring) and not named):
         raise NoKeyring(f"the keyring backend {_name(backend)} stores nothing", alternative=REMEDY)
     if not named and (_name(backend).startswith("keyrings.alt.") or "plaintext" in _name(backend).lower()):
         raise NoKeyring(f"the keyring backend {_name(backend)} stores secrets in plaintext files", alternative=REMEDY)
