@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from xapi_cli.errors import StoreError, UsageError
+from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend, StoreOptions
 from xapi_cli.store.registry import Storage, open_store
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from xapi_cli.store.account_index import KnownStore, Location
     from xapi_cli.store.protocol import Store
     from xapi_cli.store.repository import TokenRepository
+
+_ErrorT = TypeVar("_ErrorT", bound=XapiError)
 
 
 class Deletion:
@@ -40,7 +42,7 @@ class Deletion:
                 try:
                     is_found, obtained = self._delete_from(store, known)
                 except (StoreError, UsageError) as error:
-                    failed.append((store, _to_delete(error)))
+                    failed.append((store, without_other_storage(error)))
                     continue
                 if is_found:
                     self.cleared.append(self._described(store))
@@ -185,20 +187,9 @@ def not_recorded(error: OSError) -> StoreError:
     )
 
 
-def _storage(known: "KnownStore") -> Storage:
-    """Return the storage of *known*; raise StoreError if this version of xapi does not have it."""
-    for storage in registry.STORES:
-        if storage.name == known.storage:
-            return storage
-    raise StoreError(
-        f"this version of xapi does not have the storage {printable(known.storage)}, in which a token was stored",
-        hint="log out with the version that stored it",
-    )
-
-
-def _to_delete(error: StoreError | UsageError) -> StoreError | UsageError:
+def without_other_storage(error: _ErrorT) -> "_ErrorT | StoreError":
     """Return *error* with a hint that lets the logout succeed, if it suggests another storage."""
-    if isinstance(error, UsageError) or error.alternative is None:
+    if not isinstance(error, StoreError) or error.alternative is None:
         return error
     elsewhere = "log out in the environment in which you logged in"
     return StoreError(error.message, hint=f"{error.remedy}, then log out again" if error.remedy else elsewhere)
@@ -210,3 +201,14 @@ def _combined(errors: Sequence[StoreError | UsageError]) -> StoreError | UsageEr
         return errors[0]
     hints = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))
     return StoreError("; ".join(dict.fromkeys(error.message for error in errors)), hint=hints or None)
+
+
+def _storage(known: "KnownStore") -> Storage:
+    """Return the storage of *known*; raise StoreError if this version of xapi does not have it."""
+    for storage in registry.STORES:
+        if storage.name == known.storage:
+            return storage
+    raise StoreError(
+        f"this version of xapi does not have the storage {printable(known.storage)}, in which a token was stored",
+        hint="log out with the version that stored it",
+    )

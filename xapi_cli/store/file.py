@@ -54,12 +54,12 @@ def _file_errors(doing: str, file: StateFile) -> Iterator[None]:
     except OSError as error:
         is_link = error.errno == errno.ELOOP
         if doing == "write" and not is_link:  # as for the lock, which needs the directory as well
-            from xapi_cli.system.lock import describe_state_error
+            from xapi_cli.system.lock import state_error
 
-            problem, remedy = describe_state_error(file.directory.path.parent, error)
-            raise StoreError(problem, hint=remedy) from error
+            raise state_error(file.directory.path.parent, error) from error
         reason = "a symbolic link, which is not followed" if is_link else error.strerror or type(error).__name__
         raise StoreError(
             f"cannot {doing} the token file {file.path}: {reason}",
-            hint="check the file, or set XAPI_STATE_DIR to another directory",
+            hint="check the file",
+            alternative="set XAPI_STATE_DIR to another directory",
         ) from error

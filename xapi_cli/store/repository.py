@@ -129,10 +129,9 @@ class TokenRepository:
     def continue_without_lock(self, error: "OSError | LockUnavailable") -> None:
         """Report that the state directory is not usable; raise StoreError if the storage in use needs it."""
         if self.row.needs_state_directory:
-            from xapi_cli.system.lock import describe_state_error
+            from xapi_cli.system.lock import state_error
 
-            problem, remedy = describe_state_error(self.state.path, error)
-            raise StoreError(problem, hint=remedy) from error
+            raise state_error(self.state.path, error) from error
         self.report_lock_failure(error)
 
     @contextmanager
@@ -270,12 +269,12 @@ class TokenRepository:
             self._continue_if_needed(error)  # without an entry, `logout` of this account still finds its record
 
     def _warn_once_without_locks(self, error: "OSError | LockUnavailable") -> None:
-        from xapi_cli.system.lock import describe_state_error
+        from xapi_cli.system.lock import state_error
 
         if not self._warned:
             self._warned = True
             locks = f"with the locks of {self.row.place}" if self.row.logins == "keeper" else "without locks"
-            self.warn(f"{describe_state_error(self.state.path, error)[0]}; continuing {locks}")
+            self.warn(f"{state_error(self.state.path, error).message}; continuing {locks}")
 
 
 def obtained_at(record: Record | None) -> str | None:

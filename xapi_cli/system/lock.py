@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from xapi_cli.errors import StoreError
 from xapi_cli.system import forks
 from xapi_cli.system.private_files import StateFile
 from xapi_cli.system.render import printable
@@ -80,17 +81,21 @@ class LockUnavailable(Exception):
         super().__init__(f"cannot lock {path}: {self.reason}")
 
 
-def describe_state_error(state: Path, error: OSError | LockUnavailable) -> tuple[str, str]:
-    """Return a description of *error* for the state directory *state*, and a remedy."""
+def state_error(state: Path, error: OSError | LockUnavailable) -> StoreError:
+    """Return the failure of a command that cannot use the state directory *state* because of *error*."""
     if isinstance(error, LockUnavailable) and error.is_unsupported:
         problem = f"the file system of the state directory {printable(str(state))} does not support locks"
-        return f"{problem} ({error.reason})", "set XAPI_STATE_DIR to a directory on a local file system"
+        alternative = "set XAPI_STATE_DIR to a directory on a local file system"
+        return StoreError(f"{problem} ({error.reason})", alternative=alternative)
     if isinstance(error, LockUnavailable) and error.obstacle:
-        return f"the lock file {printable(str(error.path))} {error.obstacle}", "remove it"
+        return StoreError(f"the lock file {printable(str(error.path))} {error.obstacle}", hint="remove it")
     reason = error.reason if isinstance(error, LockUnavailable) else error.strerror
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = f"{'free some space' if is_full else 'make it writable'}, or set XAPI_STATE_DIR to a writable directory"
-    return f"the state directory {printable(str(state))} cannot be written: {reason}", remedy
+    return StoreError(
+        f"the state directory {printable(str(state))} cannot be written: {reason}",
+        hint="free some space" if is_full else "make it writable",
+        alternative="set XAPI_STATE_DIR to a writable directory",
+    )
 
 
 def _obstacle(path: Path) -> str:

@@ -113,5 +113,8 @@ def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) ->
 
 def _named(error: "XapiError", name: str, cleared: "list[str]") -> "XapiError":
     """Return *error* with the account *name*, and with the stores *cleared*, which contain nothing of it any more."""
+    from xapi_cli.store.deletion import without_other_storage
+
+    error = without_other_storage(error)
     problem = f"logged out of {name} in {' and '.join(cleared)} only" if cleared else f"cannot log out of {name}"
     return type(error)(f"{problem}: {error.message}", hint=error.hint)

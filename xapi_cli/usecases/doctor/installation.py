@@ -55,7 +55,7 @@ def check_profile(findings: Findings) -> Check:
 
 def check_state(findings: Findings) -> Check:
     """Check that the state directory is safe and writable, and that its file system supports locks."""
-    from xapi_cli.system.lock import LockTimeout, LockUnavailable, describe_state_error, locked
+    from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked, state_error
 
     state = findings.runtime.state_directory
     findings.checked_state = state.path
@@ -67,5 +67,6 @@ def check_state(findings: Findings) -> Check:
         pass  # another process holds the lock, so locking works
     except (LockUnavailable, OSError) as error:
         status: Status = "fail" if findings.storage.needs_state_directory else "warn"
-        return Check("state", status, *describe_state_error(state.path, error))
+        failure = state_error(state.path, error)
+        return Check("state", status, failure.message, failure.hint)
     return Check("state", "pass", f"{state.path} is writable")
