@@ -223,8 +223,8 @@ class TimeoutExpired(XapiError):
 class StoreError(XapiError):
     """The token store cannot be used.
 
-    *hint* is what makes it usable. *alternative* is what to do instead, such as using another storage; a logout does
-    not suggest it, because it would delete nothing.
+    *hint* says how to make the store usable, *alternative* what to use instead, such as another storage. A logout does
+    not suggest the latter, because it would delete nothing.
     """
 
     exit_code = 13

@@ -425,8 +425,8 @@ def test_the_suggested_login_does_not_repeat_a_value_that_may_be_a_secret(xapi: 
                 " --storage keyring, agent or helper"
             ),
         ),
-        (("token", "show", "--no-login"), "select another storage, because none does not store the token"),
-        (("token", "status"), "select another storage, because none does not store the token"),
+        (("token", "show", "--no-login"), "select a storage that stores the token, such as --storage file"),
+        (("token", "status"), "select a storage that stores the token, such as --storage file"),
     ],
 )
 def test_a_login_is_not_suggested_if_it_would_store_nothing(xapi: Xapi, command: tuple[str, ...], hint: str) -> None:

@@ -198,7 +198,7 @@ def test_a_redirect_to_another_origin_is_named_and_followed_without_the_token(
 
 @pytest.mark.parametrize("profile", [[], ["--profile", "work"]])
 @pytest.mark.parametrize("command", ["load", "diff"])
-def test_a_url_of_another_server_is_to_be_downloaded(xapi: Xapi, command: str, profile: list[str]) -> None:
+def test_for_a_url_of_another_server_a_download_is_suggested(xapi: Xapi, command: str, profile: list[str]) -> None:
     if profile:
         assert xapi("profile", "set", "username", "me@example.com", *profile).code == 0
     with Server() as server, Server() as other:

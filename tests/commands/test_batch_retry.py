@@ -157,7 +157,7 @@ def test_the_lines_that_failed_are_written_verbatim(xapi: Xapi, tmp_path: Path, 
         assert code == 4
         assert sorted(lines) == sorted([*wanted, '{"path": "/n/5"}\n'])
         assert "--ordered" not in args or lines == [*wanted, '{"path": "/n/5"}\n']
-        assert err.endswith(f"; see their lines on stdout, correct the invalid line in {failed}, and send it again\n")
+        assert err.endswith(f"; see their lines on stdout, correct the invalid line in {failed}, then send {failed}\n")
 
         api.response = lambda received: Reply()
         again = batch(xapi, api, str(failed))
@@ -190,7 +190,7 @@ def test_a_batch_that_sends_nothing_leaves_the_file_unchanged(xapi: Xapi, tmp_pa
     ("invalid", "hint"),
     [
         ("", "see its line on stdout, or send {} again"),
-        ('{"pth": 1}\n[]\n', "see their lines on stdout, correct the invalid lines in {}, and send it again"),
+        ('{"pth": 1}\n[]\n', "see their lines on stdout, correct the invalid lines in {0}, then send {0}"),
     ],
 )
 def test_the_hint_says_to_correct_invalid_lines(xapi: Xapi, tmp_path: Path, invalid: str, hint: str) -> None:

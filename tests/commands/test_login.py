@@ -213,8 +213,8 @@ def test_an_explicit_login_sends_a_rejected_password_again(xapi: Xapi, sandbox: 
 )
 @pytest.mark.states(
     "4xx from the API, except 401; 4xx from the token endpoint, except 400, 401, 403 and 422",
-    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or the API rejected a "
-    "new token or your own token (401)",
+    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password or may not log in "
+    "(--no-login), or the API rejected a new token or your own token (401)",
 )
 def test_each_failure_of_the_token_endpoint_has_its_exit_code(xapi: Xapi, response: bytes, code: int) -> None:
     with Server([request(), send(response)]) as server:

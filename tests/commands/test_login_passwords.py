@@ -113,8 +113,8 @@ def test_a_password_command_without_a_program_is_invalid_and_no_other_source_is_
 
 
 @pytest.mark.states(
-    "xapi expands no ~ or $HOME in its arguments: put a command with $HOME in double quotes, so that your shell"
-    " expands it:"
+    "xapi does not expand ~ or $HOME in the arguments of the command: put a command with $HOME in double quotes,"
+    " so that your shell expands it:"
 )
 def test_the_hint_says_that_a_tilde_is_not_expanded(xapi: Xapi, sandbox: Sandbox) -> None:
     (xapi.home / "password").write_text(f"{MASTER.password}\n")
@@ -126,6 +126,14 @@ def test_the_hint_says_that_a_tilde_is_not_expanded(xapi: Xapi, sandbox: Sandbox
         "",
         "xapi: error: password_command 'cat' failed with exit code 1; write an absolute path instead of ~, which is not"
         " expanded because the command runs without a shell\n",
+    )
+    for command, syntax in (("cat $HOME/password", "$"), ("cat password | head -1", "|"), ("cat `pwd`/password", "`")):
+        outcome = xapi("login", *_where(sandbox), "--password-command", command)
+        assert outcome.err.splitlines()[-1].endswith(
+            f"; write sh -c 'COMMAND', because {syntax} is shell syntax and the command runs without a shell"
+        )
+    assert xapi("login", *_where(sandbox), "--password-command", "cat 'no file; > & here'").err.endswith(
+        "; run the command yourself to see why\n"
     )
     assert xapi("login", *_where(sandbox), "--password-command", f"cat {xapi.home}/password").code == 0
 

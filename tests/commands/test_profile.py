@@ -53,10 +53,18 @@ def test_show_prints_true_and_false_as_they_are_set(xapi: Xapi) -> None:
         assert xapi("profile", "show").out == f"name       default\nread_only  {value}\n"
 
 
+def test_the_error_for_a_key_in_place_of_a_profile_says_how_all_keys_are_printed(xapi: Xapi) -> None:
+    outcome = xapi("profile", "show", "headers")
+
+    assert outcome.code == 2
+    assert outcome.err.endswith("'headers' does not exist; run `xapi profile show`, which prints all keys\n")
+
+
 def test_a_negative_value_is_not_reported_as_an_option(xapi: Xapi) -> None:
     outcome = xapi("profile", "set", "retry", "-1")
 
-    assert outcome == Outcome(2, "", "xapi: error: the value is negative; use a number of at least 0\n")
+    hint = "see `xapi profile set --help` for the keys and their values"
+    assert outcome == Outcome(2, "", f"xapi: error: a value cannot begin with -; {hint}\n")
 
 
 def test_show_prints_one_profile(xapi: Xapi) -> None:
@@ -144,7 +152,7 @@ def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, li
     assert xapi("profile", "list").code == 0
 
 
-@pytest.mark.states("profile set warns if the value contains no certificate that can be read.")
+@pytest.mark.states("profile set warns if no certificate can be read from the value.")
 def test_set_warns_of_a_ca_bundle_without_certificates(xapi: Xapi, tmp_path: Path) -> None:
     missing, other = xapi.home / "missing.pem", xapi.home / "other.pem"
     other.write_text("no certificate")

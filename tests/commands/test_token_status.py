@@ -178,7 +178,10 @@ def test_a_terminal_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
     assert json.loads(terminal.seen)["state"] == "valid"
 
 
-@pytest.mark.states("The path has to require the token: the response of a public path, or a 404, proves nothing.")
+@pytest.mark.states(
+    "Choose a path that requires the token: a response other than 401 from a public path, or a 404, does not show that"
+    " the token is valid."
+)
 def test_the_table_shows_the_response_to_the_check(xapi: Xapi, sandbox: Sandbox) -> None:
     login = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": MASTER.password}
     xapi("login", env=login)

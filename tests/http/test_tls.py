@@ -169,10 +169,12 @@ def test_an_unusable_bundle_is_reported_by_name(tmp_path: Path, content: bytes |
     for arguments, setting in [
         ((str(path), {}), "the CA bundle"),
         ((None, {"SSL_CERT_FILE": str(path)}), "SSL_CERT_FILE"),
+        ((None, {"SSL_CERT_DIR": str(path)}), "SSL_CERT_DIR"),
     ]:
         with pytest.raises(UsageError) as caught:
             tls.create_context(*arguments)
-        assert str(caught.value) == f"{setting}: {shown} {flaw}; set it to a PEM file with CA certificates"
+        what = "directory of PEM files" if setting == "SSL_CERT_DIR" else "PEM file with CA certificates"
+        assert str(caught.value) == f"{setting}: {shown} {flaw}; set it to a {what}"
 
 
 @pytest.mark.states("In a directory, files without a certificate are ignored.")

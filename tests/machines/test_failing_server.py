@@ -43,6 +43,8 @@ def test_an_unreachable_server_exits_with_13_within_4_seconds_and_causes_no_logi
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
         assert "Redis at " in outcome.err
         assert "cannot be reached" in outcome.err
+        remedy = "then log out again" if command == "logout" else "or use another --storage"
+        assert outcome.err.endswith(f"; check redis_url and the server, {remedy}\n")
     assert min(took) < 4
     assert sandbox.login_attempts == 0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.settings.password_command import has_unexpanded_home, shell_syntax, shell_syntax_warning, split
+from xapi_cli.settings.password_command import shell_syntax, shell_syntax_warning, split, unexpanded
 
 
 def test_the_text_is_split_as_in_a_posix_shell() -> None:
@@ -61,12 +61,21 @@ def test_shell_syntax_is_found_in_a_password_command(command: str, found: str | 
 @pytest.mark.parametrize(
     ("command", "found"),
     [
-        (["cat", "~/password"], True),
-        (["get", "-q", "~me/vault"], True),
-        (["cat", "/home/me/password~"], False),
-        (["~/bin/getpw", "api"], False),  # the path of the program is expanded when it is set
-        (["/bin/sh", "-c", "~/bin/getpw"], False),
+        (["cat", "~/password"], "~"),
+        (["get", "-q", "~me/vault"], "~"),
+        (["cat", "$HOME/password"], "$"),
+        (["cat", "/home/${USER}/password"], "$"),
+        (["cat", "`pwd`/password"], "`"),
+        (["cat", "password", "|", "head"], "|"),
+        (["get", "a", "&&", "get", "b"], "&&"),
+        (["get", "2>errors"], None),
+        (["get", ">errors"], ">"),
+        (["get", "a;b", "price in $"], None),
+        (["cat", "/home/me/password~"], None),
+        (["~/bin/getpw", "api"], None),  # the path of the program is expanded when it is set
+        (["/bin/sh", "-c", "~/bin/getpw"], None),
+        (["bash", "-c", "cat $HOME/password"], None),
     ],
 )
-def test_an_argument_with_an_unexpanded_home_directory_is_found(command: list[str], found: bool) -> None:
-    assert has_unexpanded_home(command) is found
+def test_what_only_a_shell_would_interpret_in_an_argument_is_found(command: list[str], found: str | None) -> None:
+    assert unexpanded(command) == found

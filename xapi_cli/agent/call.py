@@ -92,7 +92,7 @@ class _RunningCommand:
         """Send *request*, wait for the end of the command and end this process; return if this process has to run it.
 
         The worker can ask for that, and does not begin within WORKER_TIMEOUT if it hangs. *lifeline* is a pipe that
-        ends with this process.
+        reaches end of file when this process exits.
         """
         self._forward_signals()  # first: the command may begin before `send_request` returns
         if self._has_sent(request, lifeline):

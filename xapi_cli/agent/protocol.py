@@ -35,7 +35,7 @@ MAX_REQUEST = 8 * 1024 * 1024  # bytes; Linux limits the arguments and the envir
 MAX_REPLY = 8 * 1024 * 1024  # bytes; to a question of a worker
 MAX_MESSAGE = 1024 * 1024  # bytes of any other message
 STREAMS = 3  # stdin, stdout and stderr
-DESCRIPTORS = STREAMS + 1  # that accompany a request: the streams, and a pipe that ends with the client
+DESCRIPTORS = STREAMS + 1  # sent with a request: the streams, and a pipe that shows when the client exits
 _HEAD = 5  # bytes
 _ERRORS = (b"strict", b"surrogateescape", b"replace", b"ignore", b"backslashreplace", b"namereplace")  # of Python
 
@@ -75,7 +75,7 @@ def send(connection: "socket", kind: bytes, content: bytes = b"") -> None:
 
 
 def send_request(connection: "socket", content: bytes, lifeline: int) -> None:
-    """Send the request *content* with the standard streams, and the pipe *lifeline*, which ends with this process.
+    """Send the request *content* with the standard streams, and the pipe *lifeline*, which this process holds open.
 
     Raises OSError only if the request was not sent completely, so that no worker can have run it.
     """

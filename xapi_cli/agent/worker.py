@@ -69,7 +69,7 @@ class _ClientCall(NamedTuple):
     has_terminal: bool
     errors: str
     streams: list[int]
-    lifeline: int  # a pipe that ends with the client
+    lifeline: int  # a pipe that reaches end of file when the client exits
 
 
 def serve(station: Station, permit: Permit, *, warm_up: bool) -> NoReturn:
@@ -226,10 +226,10 @@ def _end(call: _ClientCall, code: int) -> NoReturn:
 
 
 def _end_with(lifeline: int) -> None:
-    """Kill this process, even if it is stopped, when the client ends, and with it the pipe *lifeline*.
+    """Have the kernel kill this process, even if it is stopped, when the client exits, which closes *lifeline*.
 
-    The connection would not do: the kernel signals the arrival of data after the data can be read, so that this process
-    could be killed because of the request itself.
+    The connection cannot be used for this: its signal can come after the data can be read, so the request itself could
+    kill this process.
     """
     kill_by_kernel(lifeline, os.getpid())
     poll = select.poll()

@@ -58,10 +58,13 @@ def first_line(output: bytes) -> str:
 
 def _failed(name: str, how: str, command: Sequence[str] = ()) -> LoginNeeded:
     """Return the error about the command *name*; *command* is given if its arguments may be the cause."""
-    from xapi_cli.settings.password_command import has_unexpanded_home
+    from xapi_cli.settings.password_command import unexpanded
 
-    if command and has_unexpanded_home(command):
+    syntax = unexpanded(command) if command else None
+    if syntax == "~":
         hint = "write an absolute path instead of ~, which is not expanded because the command runs without a shell"
+    elif syntax:
+        hint = f"write sh -c 'COMMAND', because {syntax} is shell syntax and the command runs without a shell"
     else:
         hint = "run the command yourself to see why"
     return LoginNeeded(f"{name} {how}", hint=hint)

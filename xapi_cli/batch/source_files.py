@@ -37,7 +37,7 @@ def open_input(name: str | None, terminal: Terminal, stack: ExitStack) -> Binary
 def check_roles(options: Mapping[str, str | None], log: str | None, source: BinaryIO, terminal: Terminal) -> None:
     """Raise UsageError if the files of *options*, the *log* of requests, the input and stdout are not different files.
 
-    The lines of the log may be added to stdout, as in a log of a whole job.
+    The log may be the same file as stdout, for example the log of a CI job.
     """
     roles: dict[str, str] = {}
     for role, name in (*options.items(), ("the request log", log)):

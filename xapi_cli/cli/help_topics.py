@@ -27,7 +27,7 @@ TOPICS: Mapping[str, Topic] = {
         "Environment variables",
         "For each setting, the first of these wins: flag, variable, profile, default."
         " An empty variable is treated as unset. In an on/off variable, 0, false, no and off mean off."
-        " A duration is 90s, 30m, 2h, 7d, 1h30m or a number of seconds.",
+        " Write a duration as 90s, 30m, 2h, 7d or 1h30m, or as a number of seconds.",
         tuple((", ".join(row.variables), _meaning(row)) for row in (*SETTINGS.values(), *VARIABLES) if row.variables),
         "`xapi profile set` stores a setting in a profile; `xapi profile show` prints the stored settings.",
     ),
@@ -45,7 +45,7 @@ TOPICS: Mapping[str, Topic] = {
                     "is incomplete or ambiguous"
                 ),
             ),
-            ("2", "invalid usage or settings; nothing was sent. The error names the invalid value"),
+            ("2", "invalid usage or settings; nothing was sent (in `batch`: an invalid line, which was not sent)"),
             ("3", f"the final response is a redirect: not followed, refused, or {TOO_MANY_REDIRECTS}"),
             ("4", "4xx from the API, except 401; 4xx from the token endpoint, except 400, 401, 403 and 422"),
             ("5", "5xx from the API or the token endpoint. Try again later, or, for 502, 503 and 504, use --retry"),
@@ -53,8 +53,8 @@ TOPICS: Mapping[str, Topic] = {
             (
                 "10",
                 (
-                    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password, or the "
-                    "API rejected a new token or your own token (401)"
+                    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password or may not "
+                    "log in (`--no-login`), or the API rejected a new token or your own token (401)"
                 ),
             ),
             (

@@ -155,7 +155,7 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
     option = printable(getattr(error, "option_name", None) or "")
     match type(error).__name__:  # the classes are in a private module
         case "NoSuchOption" if ctx.command_path == "xapi profile set" and re.match(r"-\d", option):
-            return UsageError("the value is negative", hint="use a number of at least 0")
+            return UsageError("a value cannot begin with -", hint=f"{see_help} for the keys and their values")
         case "NoSuchOption":
             return UsageError(f"unknown option {option}", hint=_alternative(option, ctx) or see_help)
         case "BadOptionUsage" if "requires" in str(error):

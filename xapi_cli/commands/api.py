@@ -50,9 +50,9 @@ def load(ctx: typer.Context, source: Source) -> None:
 
     Reads FILE, or stdin if it is -. If FILE does not exist and the argument
     starts with a slash or is a URL below the base URL, requests it from the API
-    with the token. If the API responds with something other than an API
-    description, the exit code is 11. Stores an index of the operations for the
-    profile. YAML requires the extra `yaml`.
+    with the token. Exits with code 11 if the response is not an API
+    description. Stores an index of the operations for the profile. YAML
+    requires the extra `yaml`.
 
     Examples:
 

@@ -37,12 +37,12 @@ def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
        "query": {"a": "b"}, "headers": {"X-Run": "1"},
        "json": {"name": "Demo"}}
 
-    Use "data" instead of "json" to send text. Each response is printed as one
-    line as soon as it is complete: id, line, status, headers, the body as json,
-    text or base64, and elapsed_ms; a failure: id, line and error. If
-    stdout is a terminal, prints one line per call instead: line number, status,
-    method, path and time, or the error. To resume an interrupted batch, run it
-    again with the same --journal.
+    Use "data" instead of "json" to send text. Prints one line of JSON for each
+    response, as soon as it is complete, with id, line, status, headers,
+    elapsed_ms and the body (json, text or base64). A line that failed has id,
+    line and error. If stdout is a terminal, prints one line per call instead:
+    line number, status, method, path and time, or the error. To resume an
+    interrupted batch, run it again with the same --journal.
 
     With --merge, FILEs are the outputs of batches, for example of shards.
     Missing and duplicate lines are errors, reported after all lines have

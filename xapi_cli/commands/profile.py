@@ -81,7 +81,8 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
     flags = runtime.flags if name is None else {"profile": name}
     selected = resolve.selected_profile(flags, runtime.environ, found)
     if selected != "default":
-        _require(selected, found)
+        is_key = name in PROFILE_KEYS
+        _require(selected, found, otherwise="run `xapi profile show`, which prints all keys" if is_key else None)
     profile = {"name": selected, **_settings_of(found.profiles.get(selected, {}))}
     if json:
         runtime.terminal.print_json(profile)

@@ -48,8 +48,9 @@ def proxy(
     Each request is forwarded to the base URL with the token, which is renewed
     if it is rejected. COMMAND gets the address of the proxy in XAPI_BASE_URL,
     and in XAPI_TOKEN a random key that only this proxy accepts. The exit code
-    is that of COMMAND. Without COMMAND, xapi prints the settings, and serves
-    until Ctrl-C: on a private Unix socket, which needs no key, or with --port.
+    is that of COMMAND. Without COMMAND, prints `export` lines for another
+    shell, and serves until Ctrl-C: on a private Unix socket, which needs no
+    key, or with --port.
 
     Examples:
 

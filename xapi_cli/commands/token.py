@@ -81,7 +81,7 @@ def status(
 
     Does not show the token itself. The exit code is 0 if the token is valid,
     otherwise 10. Sends no request, except with --check. A token is rejected
-    if the last request with it got a 401.
+    after a 401, until a later response is neither a 401 nor a 5xx.
 
     Examples:
 

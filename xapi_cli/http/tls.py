@@ -99,7 +99,8 @@ def _unreadable(setting: str, path: Path, error: OSError | ValueError) -> UsageE
 def _error(setting: str, path: Path, problem: str) -> UsageError:
     from xapi_cli.system.render import printable
 
-    return UsageError(f"{setting}: {printable(str(path))} {problem}", hint="set it to a PEM file with CA certificates")
+    what = "directory of PEM files" if setting == "SSL_CERT_DIR" else "PEM file with CA certificates"
+    return UsageError(f"{setting}: {printable(str(path))} {problem}", hint=f"set it to a {what}")
 
 
 def _system_context() -> "ssl.SSLContext":

@@ -12,6 +12,7 @@ if sys.platform == "win32":
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
 _EXPANSION = re.compile(r"(?<!\\)(?:\$[\w({]|`)")
 _SHELL_SYNTAX = re.compile(r"&&|\|\||[|<>;`]|\$(?=[\w({])|(?<=\s)(?:~|&(?=\s|$))")
+_UNEXPANDED = re.compile(r"(~|&&|\|\|?|>>?|<|;|&(?=$))|.*?(\$(?=[\w({])|`)", re.DOTALL)
 _RUNS_SHELL = re.compile(r"(\S*/)?(ba|da|z|k|fi)?sh\s")
 
 
@@ -42,10 +43,13 @@ def shell_syntax_warning(name: str, command: str) -> str | None:
     )
 
 
-def has_unexpanded_home(command: Sequence[str]) -> bool:
-    """Return whether an argument in *command* begins with a ~ that a shell would have expanded; none ran it."""
+def unexpanded(command: Sequence[str]) -> str | None:
+    """Return the first part of an argument in *command* that a shell would have interpreted, or None; none ran it."""
     program, *arguments = command
-    return not _RUNS_SHELL.match(f"{program} ") and any(argument.startswith("~") for argument in arguments)
+    if _RUNS_SHELL.match(f"{program} "):
+        return None
+    found = (_UNEXPANDED.match(argument) for argument in arguments)
+    return next((match[1] or match[2] for match in found if match), None)
 
 
 def shell_syntax(command: str) -> str | None:

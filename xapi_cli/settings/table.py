@@ -315,7 +315,7 @@ class Settings(NamedTuple):
         int,
         Setting(
             "retries",
-            "Retry up to N times after 429, 502, 503, 504 or a lost connection (not POST or PATCH)",
+            "Retry up to N times after 429, 502, 503, 504 or a connection lost before the response (not POST or PATCH)",
             values.Count(MAX_RETRIES),
             group="connection",
             flags=("--retry",),

@@ -51,7 +51,7 @@ class KnownStore(NamedTuple):
 
 
 class LogoutMarkers(NamedTuple):
-    """What logouts change: the marker of an account, and that of all accounts; each is empty if there is none."""
+    """The markers that a logout changes: that of the account and that of all accounts; empty if there is none."""
 
     account: str
     all: str

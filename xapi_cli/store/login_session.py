@@ -102,7 +102,7 @@ class LoginSession:
             return None
 
     def _was_logged_out_here(self) -> bool:
-        """Return whether a logout that has this state directory is known to have come after `begin`."""
+        """Return whether a logout with this state directory is known to have happened since `begin`."""
         try:
             return self._markers is not None and self._repository.index.was_logged_out(self._identity, self._markers)
         except OSError:

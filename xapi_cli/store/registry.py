@@ -183,7 +183,7 @@ def login_hint(storage: Storage) -> str:
     """Return how the user stores a token in *storage*, or that this is not possible."""
     if storage.is_persistent:
         return "run `xapi login`"
-    return f"select another storage, because {storage.name} does not store the token"
+    return "select a storage that stores the token, such as --storage file"
 
 
 def selected(setting: str) -> Storage:

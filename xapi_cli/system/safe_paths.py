@@ -387,9 +387,9 @@ class _Resolution:
         self._remaining += _names(target)
 
     def _descend(self) -> bool:
-        """Enter the next directories; return False if only the last name remains, True if another one is no directory.
+        """Enter the next directories; return False if only the last name remains.
 
-        A symbolic link is not one.
+        Returns True if an earlier name is not a directory (a symbolic link is not one).
         """
         while len(self._remaining) > 1:
             name = self._remaining[-1]

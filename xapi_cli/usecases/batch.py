@@ -461,7 +461,7 @@ class Batch:
         hint = f"see {lines} on stdout"
         if failed is not None and self._tally.invalid:
             what = "line" if self._tally.invalid == 1 else "lines"
-            hint += f", correct the invalid {what} in {failed}, and send it again"
+            hint += f", correct the invalid {what} in {failed}, then send {failed}"
         elif failed is not None:
             hint += f", or send {failed} again"
         return retry.explained(hint, retry.REFUSALS if self._has_refused_retries else None) or hint

@@ -38,7 +38,8 @@ class Entry:
 def parse(line: Line, base_url: str, *, write_remedy: str | None = None) -> Entry:
     """Parse *line* into an entry for the API at *base_url*; an invalid line sets its *error*.
 
-    With *write_remedy*, what allows it in read-only mode, so does a line that may change something on the server.
+    *write_remedy* is given in read-only mode, and says how to allow writes: a line that may change something on the
+    server is then invalid too.
     """
     entry = Entry(line.number, digest=line.digest, size=len(line.data or b""))
     try:

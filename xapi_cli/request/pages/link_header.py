@@ -23,7 +23,7 @@ class MalformedLink(ValueError):
 class Link(NamedTuple):
     """One link: its target as sent, perhaps relative, and its parameters by lowercase name, the first of each name.
 
-    *end* is where it ends in the header.
+    *end* is the index after it in the header.
     """
 
     target: str
@@ -40,8 +40,8 @@ def next_target(values: Iterable[str], url: str) -> str | None:
     """Return the target of the first link with the relation `next` in the header *values*, None if there is none.
 
     *url* is that of the response. A link whose anchor is another URL describes another resource (section 3.2), and is
-    ignored. Raises MalformedLink if there is no such link, but the relation is in text that is not a link: to ignore it
-    would omit pages.
+    ignored. Raises MalformedLink if there is no such link, but the relation is in text that is not a link: ignoring it
+    would lose pages.
     """
     is_malformed = False
     for value in values:

@@ -94,7 +94,8 @@ class Program:
             problem = f"the credential helper {self.name} cannot be run: {reason}"
             raise StoreError(problem, hint="correct credential_helper", alternative=REMEDY) from None
         if len(output) > _MAX_SIZE:
-            raise StoreError(f"`{self.name} {action}` printed more than 1 MiB", hint="check it", alternative=REMEDY)
+            problem = f"`{self.name} {action}` printed more than 1 MiB"
+            raise StoreError(problem, hint="check the helper", alternative=REMEDY)
         if code == 0:
             return output
         if output.strip() == _NOT_FOUND.encode():
@@ -118,4 +119,5 @@ class Program:
                 return secret
         except (ValueError, KeyError, TypeError, RecursionError):
             pass  # raised below, so that no exception with the output is attached
-        raise StoreError(f"`{self.name} get` did not print valid credentials", hint="check it", alternative=REMEDY)
+        problem = f"`{self.name} get` did not print valid credentials"
+        raise StoreError(problem, hint="check the helper", alternative=REMEDY)

@@ -119,7 +119,7 @@ class HelperStore:
             end_it = f" or stop {name} if it hangs" if error.is_in_use else ""
             raise StoreError(f"{name} {error}", hint=f"unlock its password store{end_it}", alternative=REMEDY) from None
         except NotStored as error:
-            raise StoreError(f"{name} {error}", hint=error.remedy or "check it", alternative=REMEDY) from None
+            raise StoreError(f"{name} {error}", hint=error.remedy or "check the helper", alternative=REMEDY) from None
 
     def _warn_of_waiting(self) -> None:
         self._warn(f"waiting for {self._program.name}; it may be waiting for you to unlock its store")

@@ -33,7 +33,6 @@ _MAX_REDIRECTS = 5
 _MIN_LIMIT = 0.5  # seconds that a command may take if earlier ones have used up the time
 _MOMENT = 0.02  # seconds
 _FAILURE_LIFETIME = 2.0  # seconds without another attempt after a server could not be reached
-_HINT = "check redis_url and the server, or use another --storage"
 
 
 class _ConnectionFailed(Exception):
@@ -159,7 +158,7 @@ class Client:
             return error, False
         if isinstance(error, ServerError):
             return store_error(self._node, error, _key(arguments)), error.is_transient
-        return StoreError(f"Redis at {self._node} cannot be reached: {error}", hint=_HINT), True
+        return _unusable(f"Redis at {self._node} cannot be reached: {error}"), True
 
     def _attempt(self, arguments: tuple[Argument, ...], end: float) -> Any:
         try:
@@ -177,7 +176,7 @@ class Client:
             if isinstance(error, OSError):
                 raise self._os_error(error) from None
             if isinstance(error, hiredis.ProtocolError):
-                raise StoreError(f"the server at {self._node} does not use the Redis protocol", hint=_HINT) from None
+                raise _unusable(f"the server at {self._node} does not use the Redis protocol") from None
             raise
 
     def _os_error(self, error: OSError) -> Exception:
@@ -191,7 +190,7 @@ class Client:
             hint = "check redis_url, or set ca_bundle to the certificate of the CA"
             return StoreError(f"cannot establish a TLS connection to Redis at {self._node}: {reason}", hint=hint)
         if isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN:
-            return StoreError(f"Redis at {self._node} cannot be reached: {reason}", hint=_HINT)
+            return _unusable(f"Redis at {self._node} cannot be reached: {reason}")
         return _ConnectionFailed(reason)
 
     def _exchange(self, arguments: tuple[Argument, ...], end: float) -> Any:
@@ -249,6 +248,10 @@ class Client:
 
 
 _pack: Any = hiredis.pack_command  # annotated as if it took a single argument
+
+
+def _unusable(problem: str) -> StoreError:
+    return StoreError(problem, hint="check redis_url and the server", alternative="use another --storage")
 
 
 def _key(arguments: tuple[Argument, ...]) -> str:
