@@ -107,7 +107,7 @@ class Runtime:
     @property
     def write_remedy(self) -> str:
         """What allows a command in read-only mode to write: the two flags cannot be combined."""
-        return "omit --read-only" if self.flags.get("read_only") else "add --write"
+        return "use --write instead of --read-only" if self.flags.get("read_only") else "add --write"
 
     @property
     def default_headers(self) -> "tuple[tuple[str, str], ...]":
@@ -127,6 +127,9 @@ class Runtime:
             from xapi_cli.http import urls
 
             return urls.with_assumed_scheme(hint, self.flags.get("base_url") or self.environ.get("XAPI_BASE_URL"))
+        settings: Settings | None = vars(self).get("settings")
+        if hint and settings and (settings.password_command_mismatch or settings.headers_mismatch):
+            hint = _with_option(hint, "profile", self.flags.get("profile") or "NAME", "login")  # keeps the settings
         for key, commands in _COMMANDS_IN_HINTS.items():
             if hint and (value := self.flags.get(key)):
                 hint = _with_option(hint, key, value, commands)
@@ -374,6 +377,13 @@ class Runtime:
         from xapi_cli.http import urls
         from xapi_cli.http.request_log import RequestLog
 
+        if stream := self.terminal.overwrites(path):
+            from xapi_cli.errors import UsageError
+
+            raise UsageError(
+                f"{stream} is redirected with > to the request log, and would overwrite it",
+                hint="redirect it with >>, or to another file",
+            )
         common = {
             "command": self.command,
             "pid": self.process_id,

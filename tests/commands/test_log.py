@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.support.program import Environ, Outcome, Xapi
+from tests.support.program import Environ, Outcome, Xapi, in_deleted_directory
 from tests.support.servers import OK, Server, close, free_port, hang, request, send, serve
 from tests.support.skips import IMPOSSIBLE
 from xapi_cli.errors import NetworkError
@@ -204,6 +204,55 @@ def test_the_log_can_be_the_file_of_stdout(xapi: Xapi, log: Path) -> None:
             assert process.returncode == 0, err
 
     assert [line["path"] for line in lines(log) if "method" in line] == ["/a", "/b"]
+
+
+@pytest.mark.states("With >, they would overwrite it (exit code 2).")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize("command", ["request /x-api/me", "batch"])
+def test_a_stream_that_would_overwrite_the_log_is_refused(
+    xapi: Xapi, sandbox: Sandbox, log: Path, command: str, stream: str
+) -> None:
+    with log.open("wb") as file:
+        process = xapi.start(
+            *command.split(),
+            env=logging(log, sandbox.settings),
+            stdout=file if stream == "stdout" else subprocess.PIPE,
+            stderr=file if stream == "stderr" else subprocess.PIPE,
+        )
+        out, err = process.communicate(timeout=30)
+
+    message = f"xapi: error: {stream} is redirected with > to the request log, and would overwrite it; "
+    assert (process.returncode, out or b"") == (2, b"")
+    assert (err or log.read_bytes()).decode() == f"{message}redirect it with >>, or to another file\n"
+    assert sandbox.requests == 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("request", "/x-api/me", "-o", "x"),
+        ("request", "/x-api/me", "--meta", "x"),
+        ("batch", "--failed", "x", os.devnull),
+        ("batch", "--journal", "x", os.devnull),
+    ],
+    ids=" ".join,
+)
+def test_relative_files_in_a_deleted_directory_are_one_error(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]
+) -> None:
+    outcome = in_deleted_directory(xapi, *args, env=sandbox.settings)
+
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (14, "", 1)
+    assert "No such file or directory" in outcome.err
+
+
+def test_a_nul_in_the_path_of_the_log_is_an_error(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text('[profiles.default]\nlog = "a\\u0000b"\n')
+
+    outcome = xapi("request", "/x-api/me", "-o", str(xapi.home / "x"), env=sandbox.settings)
+
+    assert outcome == Outcome(2, "", "xapi: error: profile default, log: the path contains a NUL; remove it\n")
 
 
 def test_batch_logs_each_of_its_requests(xapi: Xapi, sandbox: Sandbox, log: Path) -> None:

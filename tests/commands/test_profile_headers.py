@@ -9,6 +9,7 @@ from tests.batch.server import Api, batch, jsonl
 from tests.commands.profiles import write_config
 from tests.support.program import PYTHON, Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
+from xapi_cli.sandbox import Sandbox
 
 SECRET = "canary-of-the-gateway"
 INVALID_NAME = (
@@ -89,6 +90,42 @@ def test_they_are_not_sent_to_another_account(xapi: Xapi, how: str) -> None:
     assert outcome.err.startswith("xapi: warning: the default headers are not sent: profile default belongs to ")
     assert SECRET.encode() not in server.received[0]
     assert b"X-Team" not in server.received[0]
+
+
+@pytest.mark.states("If a login changes the account of a profile, xapi removes the headers and prints a warning.")
+def test_a_login_that_changes_the_base_url_removes_them(xapi: Xapi, sandbox: Sandbox) -> None:
+    configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
+
+    login = xapi("login", env=sandbox.settings)
+
+    assert login.code == 0
+    where = f"to https://api.test, not to {sandbox.base_url}; to use"
+    of_command = f"the password_command of profile default was removed: it belongs {where} it there too, set it again"
+    of_headers = f"the headers of profile default were removed: they belong {where} them there too, set them again"
+    assert login.err.splitlines()[:2] == [
+        f"xapi: warning: {of_command} with `xapi profile set password_command`",
+        f"xapi: warning: {of_headers} with `xapi profile set headers`",
+    ]
+    assert "headers" not in json.loads(xapi("profile", "show", "--json").out)
+    again = xapi("request", "/x-api/echo", "a=1")
+    assert (again.err, "x-api-key" in json.loads(again.out)["headers"]) == ("", False)
+
+
+def test_a_profile_that_loses_its_base_url_sends_them_anywhere_with_a_warning(xapi: Xapi) -> None:
+    configured(xapi, "https://api.test")
+
+    assert xapi("profile", "unset", "base_url").err == (
+        "xapi: warning: the headers of profile default are now sent to any base URL\n"
+        "xapi: removed base_url from profile default\n"
+    )
+
+
+def test_a_hint_to_log_in_to_another_account_keeps_the_settings_of_this_one(xapi: Xapi) -> None:
+    configured(xapi, "https://api.test", f'username = "me"\n{HEADERS}')
+
+    status = xapi("token", "status", "-u", "other")
+    assert status.err.endswith("; run `xapi login --username other --profile NAME`\n")
+    assert xapi("token", "status").err.endswith("; run `xapi login`\n")
 
 
 def test_they_are_not_sent_to_another_origin(xapi: Xapi) -> None:

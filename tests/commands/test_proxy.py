@@ -75,6 +75,32 @@ def test_the_printed_lines_replace_a_token_file(xapi: Xapi, sandbox: Sandbox, tm
     assert socket_only.communicate(timeout=30)[0] == b""
 
 
+def test_the_printed_lines_replace_a_token_of_another_base_url(xapi: Xapi, sandbox: Sandbox) -> None:
+    token = sandbox.log_in(MASTER.email, MASTER.password) or ""
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN": token, "XAPI_TOKEN_BASE_URL": sandbox.base_url}
+    process = xapi.start("proxy", "--port", "0", env=env)
+    assert process.stdout
+    lines = b"".join(process.stdout.readline() for _ in range(3)).decode()
+    shell = xapi.start(f"{lines} xapi request /x-api/me", argv=("sh", "-c"), env=env)
+    out, err = shell.communicate(timeout=60)
+    process.send_signal(signal.SIGTERM)
+
+    assert (shell.returncode, err, json.loads(out)["email"]) == (0, b"", MASTER.email)
+    assert process.communicate(timeout=30)[0] == b""
+
+
+@pytest.mark.parametrize("nested", [(), ("exec", "--")])
+def test_xapi_works_in_a_command_if_the_base_url_comes_from_a_profile(
+    xapi: Xapi, sandbox: Sandbox, nested: tuple[str, ...]
+) -> None:
+    assert xapi("login", "-p", "work", env=sandbox.settings).code == 0
+    program = [str(PROGRAM)] if nested else []
+
+    outcome = xapi(*nested, *program, "proxy", "--", str(PROGRAM), "request", "/x-api/me", env={"XAPI_PROFILE": "work"})
+
+    assert (outcome.code, outcome.err, json.loads(outcome.out)["email"]) == (0, "", MASTER.email)
+
+
 def test_a_unix_socket_in_a_private_directory_needs_no_key(xapi: Xapi, sandbox: Sandbox) -> None:
     with proxy(xapi, sandbox.settings, "--read-only") as running:
         path = Path(running.settings["XAPI_PROXY_SOCKET"])

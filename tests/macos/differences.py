@@ -26,6 +26,7 @@ LEFT_OUT: dict[str, str] = {
     "commands/test_exec.py::test_the_token_is_never_in_argv": _PROC,
     "commands/test_log.py::test_a_symbolic_link_of_another_user_is_not_followed": _LINK,
     "commands/test_login.py::test_a_config_file_that_cannot_be_written_is_a_warning": _PROC,
+    "commands/test_log.py::test_relative_files_in_a_deleted_directory_are_one_error": _SHELL,
     "commands/test_login.py::test_a_relative_path_in_a_deleted_directory_exits_with_2_before_anything_is_sent": _SHELL,
     "commands/test_login.py::test_the_flags_that_a_profile_can_contain_are_written_to_it": _LINK,
     "commands/test_login_passwords.py::test_a_password_command_is_the_same_program_in_every_directory": _LINK,

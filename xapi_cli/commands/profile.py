@@ -175,6 +175,8 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
         return
     if key == "base_url" and "password_command" in before:
         runtime.terminal.warn(f"the password_command of profile {name} now runs for any base URL")
+    if key == "base_url" and "headers" in before:
+        runtime.terminal.warn(f"the headers of profile {name} are now sent to any base URL")
     runtime.terminal.note(f"removed {key} from profile {name}")
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xapi_cli.http.response_parser import ResponseHead
     from xapi_cli.proxy.request_parser import RequestHead
 
-_FIRST = 10.0  # seconds in which a client that has connected is expected to send its first request
+_FIRST = 3.0  # seconds in which a client that has connected is expected to send its first request
 _NEXT = 0.5  # seconds after its last data in which one is expected to send another request
 _BLOCK = 65_536
 _MAX_INPUT = 262_144  # bytes that were received and not used yet; then nothing more is read

@@ -160,6 +160,8 @@ class FilePath(Text):
 
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return *value* as an absolute path."""
+        if "\0" in value:
+            raise UsageError("the path contains a NUL", hint="remove it")
         return _in_directory(value, directory)
 
 

@@ -69,11 +69,18 @@ def home() -> Path:
 
 
 def comparable(name: str) -> str:
-    """Return a path that is equal for two names of the same file, which may not exist yet.
+    """Return a text that is equal for two names of the same file, which may not exist yet.
 
     On Windows, symbolic links are not resolved, because that would open the file, or a device with its name.
     """
-    return os.path.normcase(os.path.abspath(name)) if sys.platform == "win32" else os.path.realpath(name)
+    if sys.platform == "win32":
+        return os.path.normcase(os.path.abspath(name))
+    try:
+        directory, base = os.path.split(os.path.realpath(name))
+        status = os.stat(directory)  # a directory that is mounted twice has two paths
+    except (OSError, ValueError):  # the name cannot be opened either, or the current directory was deleted
+        return name
+    return f"{status.st_dev}:{status.st_ino}/{base}"
 
 
 def is_trusted(status: os.stat_result) -> bool:

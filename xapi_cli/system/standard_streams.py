@@ -35,6 +35,15 @@ def is_closed(number: int) -> bool:
     return number in _CLOSED_AT_START
 
 
+def overwrites(number: int, file: os.stat_result) -> bool:
+    """Return whether the standard stream *number* is *file*, and its data overwrites what others append (`>`)."""
+    if sys.platform == "win32" or number in _CLOSED_AT_START or not os.path.samestat(os.fstat(number), file):
+        return False
+    import fcntl  # not on Windows
+
+    return not fcntl.fcntl(number, fcntl.F_GETFL) & os.O_APPEND
+
+
 def is_terminal(number: int) -> bool:
     """Return whether the standard stream *number* is a terminal; NUL is none, although Windows says so."""
     if number in _CLOSED_AT_START:

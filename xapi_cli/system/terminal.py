@@ -111,6 +111,17 @@ class Terminal:
         ours = os.fstat(self._stdout.fileno())
         return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, file)
 
+    def overwrites(self, path: str) -> str | None:
+        """Return which of stdout and stderr is the regular file *path* and does not append to it; None for neither."""
+        try:
+            file = os.stat(path)
+        except (OSError, ValueError):  # it does not exist, or cannot be opened either
+            return None
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            if stat.S_ISREG(file.st_mode) and standard_streams.overwrites(number, file):
+                return name
+        return None
+
     # stderr
 
     def print_stderr(self, text: str) -> None:

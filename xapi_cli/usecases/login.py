@@ -238,15 +238,17 @@ class Login:
         """
         values = {"base_url": identity.base_url, "username": identity.username, **self._flags_to_store()}
         settings = self.runtime.settings
-        name, mismatch = settings.profile, settings.password_command_mismatch
+        name = settings.profile
+        unusable = {"password_command": settings.password_command_mismatch, "headers": settings.headers_mismatch}
         before: dict[str, str] = {}
 
         def change(document: "config_file.Document") -> "config_file.Document":
             before.update(resolve.account_in_profile(name, config_file.contents(document)))
             document = config_file.with_profile(document, name)
             table = document["profiles"][name]
-            if mismatch:
-                table.pop("password_command", None)  # it would be run for the new account otherwise
+            for key, reason in unusable.items():
+                if reason:  # it would be used for the new account otherwise
+                    table.pop(key, None)
             for key, value in values.items():
                 if table.get(key) != value:
                     table[key] = value
@@ -257,11 +259,15 @@ class Login:
         except (OutputError, UsageError) as error:
             self.runtime.terminal.warn(f"the profile could not be written: {error}")
             return False
-        if mismatch:
-            self.runtime.terminal.warn(
-                f"the password_command of profile {name} was removed: {mismatch};"
-                " to use it there too, set it again with `xapi profile set password_command`"
-            )
+        for key, reason in unusable.items():
+            if reason:
+                were, because, it = "was", reason, "it"
+                if key == "headers":
+                    were, because, it = "were", reason.replace("it belongs", "they belong", 1), "them"
+                self.runtime.terminal.warn(
+                    f"the {key} of profile {name} {were} removed: {because};"
+                    f" to use {it} there too, set {it} again with `xapi profile set {key}`"
+                )
         self._report_another_account(before, identity)
         return True
 

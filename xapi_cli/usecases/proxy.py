@@ -14,7 +14,7 @@ from xapi_cli.proxy import listeners
 from xapi_cli.proxy.rules import Allowed, Rules
 from xapi_cli.proxy.server import Server
 from xapi_cli.settings import resolve, values
-from xapi_cli.settings.table import other_tokens
+from xapi_cli.settings.table import SETTINGS, other_tokens
 from xapi_cli.system import own_process, programs, signals
 from xapi_cli.system.render import exports, printable
 from xapi_cli.usecases import child_command
@@ -101,7 +101,11 @@ def _settings(base_path: str, port: int | None, key: str, path: str | None) -> d
 
 
 def _print_settings(runtime: "Runtime", settings: Mapping[str, str]) -> None:
-    printed = exports(settings, unset=other_tokens(runtime.environ) if "XAPI_TOKEN" in settings else ())
+    unset = []
+    if "XAPI_TOKEN" in settings:  # the variables that belong to another token
+        unset = other_tokens(runtime.environ)
+        unset += [name for name in SETTINGS["token_base_url"].variables if runtime.environ.get(name)]
+    printed = exports(settings, unset=unset)
     runtime.terminal.print(printed)
     lines = "lines" if "\n" in printed else "line"
     runtime.terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")
@@ -133,8 +137,9 @@ def _run_command(runtime: "Runtime", server: Server, command: Sequence[str], giv
         runtime.environ,
         token=given["XAPI_TOKEN"],
         base_url=given["XAPI_BASE_URL"],
-        profile=child_command.profile_of_base_url(runtime),
+        profile=None,
     )
+    environ.pop("XAPI_PROFILE", None)  # the token is not for the base URL of that profile
     environ |= given
     _bypass_proxies(environ)
     codes: list[int | Exception] = []

@@ -15,6 +15,10 @@ from xapi_cli.request.pages.link_header import MalformedLink, links, next_target
     "value, target",
     [
         ("<a>; rel=next", "a"),
+        ("<a>; rel='next'", "a"),
+        ("<a>; rel=next>", "a"),
+        ("</link?a=1;rel=next>; rel=self", None),
+        ("</x?a=1,rel=next>; rel=self", None),
         ('<a>; rel="next"', "a"),
         ('<a>;rel="prev  next";title="x"', "a"),
         ("<a>; REL=NeXt", "a"),
@@ -59,6 +63,8 @@ def test_the_target_of_the_first_next_link_is_found(value: str, target: str | No
     "value",
     [
         "a; rel=next",
+        "a; rel='next'",
+        '<a>; rel="last"; <b>; rel="next"',
         "<a; rel=next",
         '</i?p=2; rel="next"',
         '/i?p=2; rel="next"',

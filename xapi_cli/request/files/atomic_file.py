@@ -236,8 +236,11 @@ def _create_unnamed(target: AnchoredPath) -> BinaryIO | None:
     """Return a new unnamed file in the directory of *target*; None if such files cannot be created and linked later."""
     if sys.platform != "linux" or not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTOR_DIRECTORY):
         return None
+    # otherwise, only the final link would fail
     if len(os.fsencode(target.path.name)) > _MAX_NAME_LENGTH:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))  # else only the final link would fail
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if target.directory_status().st_nlink == 0:  # the current directory, which was deleted
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     try:
         return open(target.open_unnamed(), "wb")
     except OSError as error:

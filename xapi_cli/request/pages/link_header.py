@@ -7,12 +7,13 @@ from urllib.parse import urljoin
 
 _LINK = re.compile(r"[ \t,]*<([^>]*)>[ \t]*")
 _PARAMETER = re.compile(
-    r";[ \t]*([^ \t;,=]*)[ \t]*"  # the name
-    r'(?:=[ \t]*(?:"((?:[^"\\]++|\\.)*+)"?|([^ \t;,]*)))?[ \t]*',  # the value: quoted or not, or none
+    r";[ \t]*([^ \t;,=<]*)[ \t]*"  # the name
+    r'(?:=[ \t]*(?:"((?:[^"\\]++|\\.)*+)"?|([^ \t;,<>]*)))?[ \t]*',  # the value: quoted or not, or none
     re.DOTALL,
 )
 # Relation types in text that is not a link: quoted or not.
 _RELATIONS = re.compile(r'(?<![^;,> \t])rel[ \t]*+=[ \t]*+(?:"([^",;<>=]*+)|([^ \t",;<>=]*+))', re.IGNORECASE)
+_NOT_IN_TARGET = re.compile(r'[<" \t]')  # characters that no URI contains (RFC 3986)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -33,7 +34,7 @@ class Link(NamedTuple):
     @property
     def relations(self) -> set[str]:
         """The relation types, in lowercase."""
-        return set(self.parameters.get("rel", "").lower().split())
+        return _relations(self.parameters.get("rel", ""))
 
 
 def next_target(values: Iterable[str], url: str) -> str | None:
@@ -50,7 +51,8 @@ def next_target(values: Iterable[str], url: str) -> str | None:
             if "next" in link.relations and _is_anchored_at(url, link.parameters.get("anchor", "")):
                 return link.target
             end = link.end
-            is_malformed = is_malformed or _has_next(link.target)  # without its `>`, it contains parameters
+            if _NOT_IN_TARGET.search(link.target):  # without its `>`, it contains parameters
+                is_malformed = is_malformed or _has_next(link.target)
         is_malformed = is_malformed or _has_next(value, end)
     if is_malformed:
         raise MalformedLink
@@ -59,7 +61,12 @@ def next_target(values: Iterable[str], url: str) -> str | None:
 
 def _has_next(text: str, start: int = 0) -> bool:
     """Return whether *text*, from *start*, has the relation `next`, although it is not a link."""
-    return any("next" in (quoted or plain or "").lower().split() for quoted, plain in _RELATIONS.findall(text, start))
+    return any("next" in _relations(quoted or plain) for quoted, plain in _RELATIONS.findall(text, start))
+
+
+def _relations(text: str) -> set[str]:
+    """Return the relation types in *text*, the value of the parameter `rel`; some servers use single quotes."""
+    return set(text.lower().replace("'", " ").split())
 
 
 def _is_anchored_at(url: str, anchor: str) -> bool:
