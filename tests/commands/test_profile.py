@@ -1,6 +1,7 @@
 """`xapi profile list`, `show` and `set`."""
 
 import json
+import os
 import subprocess
 import tomllib
 from pathlib import Path
@@ -170,7 +171,11 @@ def test_set_warns_of_a_ca_bundle_without_certificates(xapi: Xapi, tmp_path: Pat
         assert tomllib.loads(config_of(xapi)) == {"profiles": {"default": {"ca_bundle": str(path)}}}
 
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    for path in (tmp_path / "ca.pem", tmp_path):
+    valid = [tmp_path / "ca.pem", tmp_path]
+    if hasattr(os, "mkfifo"):
+        valid.append(tmp_path / "pipe")  # not read: it may have no writer
+        os.mkfifo(valid[-1])
+    for path in valid:
         outcome = xapi("profile", "set", "ca_bundle", str(path))
         assert outcome == Outcome(0, "", "xapi: set ca_bundle of profile default\n")
 

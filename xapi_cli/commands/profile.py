@@ -288,8 +288,11 @@ def _warning(key: str, value: str, stored: object) -> str | None:
 
         from xapi_cli.http import tls
 
+        path = Path(str(stored))
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            return None  # a pipe may have no writer, and can be read only once
         try:
-            tls.context_from_files([(key, Path(str(stored)))])
+            tls.context_from_files([(key, path)])
         except UsageError as error:  # the file may be created later
             return str(error)
     return None
