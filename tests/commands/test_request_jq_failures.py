@@ -219,6 +219,7 @@ def test_of_a_truncated_body_the_complete_documents_are_filtered(
 
     assert (outcome.code, outcome.out) == (11, out)
     assert f"was truncated after {len(body)} bytes" in outcome.err
+    assert outcome.err.endswith("; send the request again if it can be repeated\n")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,10 @@ _NO_SUCH_HOST = {
 
 def truncated(sender: object, size: int, reason: str) -> NetworkError:
     """Return the error for a body of which only *size* bytes arrived from *sender*."""
-    return NetworkError(f"the body from {sender} was truncated after {size:,} bytes ({reason})", headers_received=True)
+    problem = f"the body from {sender} was truncated after {size:,} bytes ({reason})"
+    error = NetworkError(problem, headers_received=True)
+    error.default_hint = "send the request again if it can be repeated"  # the server has processed it
+    return error
 
 
 def describe_error(error: OSError) -> tuple[str, str | None]:
