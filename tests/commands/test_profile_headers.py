@@ -99,16 +99,14 @@ def test_a_login_that_changes_the_base_url_removes_them(xapi: Xapi, sandbox: San
     login = xapi("login", env=sandbox.settings)
 
     assert login.code == 0
-    where = f"to https://api.test, not to {sandbox.base_url}; to use"
-    of_command = f"the password_command of profile default was removed: it belongs {where} it there too, set it again"
-    of_headers = f"the headers of profile default were removed: they belong {where} them there too, set them again"
+    removed = "xapi: warning: the setting {} of profile default was removed: it belongs to https://api.test, not to {};"
+    again = " to use it there too, set it again with `xapi profile set {}`"
     assert login.err.splitlines()[:2] == [
-        f"xapi: warning: {of_command} with `xapi profile set password_command`",
-        f"xapi: warning: {of_headers} with `xapi profile set headers`",
+        removed.format(key, sandbox.base_url) + again.format(key) for key in ("password_command", "headers")
     ]
     assert "headers" not in json.loads(xapi("profile", "show", "--json").out)
-    again = xapi("request", "/x-api/echo", "a=1")
-    assert (again.err, "x-api-key" in json.loads(again.out)["headers"]) == ("", False)
+    later = xapi("request", "/x-api/echo", "a=1")
+    assert (later.err, "x-api-key" in json.loads(later.out)["headers"]) == ("", False)
 
 
 def test_a_profile_that_loses_its_base_url_sends_them_anywhere_with_a_warning(xapi: Xapi) -> None:

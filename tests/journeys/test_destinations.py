@@ -141,7 +141,7 @@ def test_a_login_that_changes_the_base_url_removes_the_password_command(
 
     assert outcome.code == 0
     assert outcome.err.startswith(
-        "xapi: warning: the password_command of profile play was removed:"
+        "xapi: warning: the setting password_command of profile play was removed:"
         f" it belongs to {sandbox.base_url}, not to {other.base_url}; "
     )
     shown = json.loads(play("profile", "show", "play", "--json").out)

@@ -126,7 +126,7 @@ def kill_at_end(source: int, process: int) -> "subprocess.Popen[bytes] | None":
 if sys.platform == "linux":
 
     def kill_by_kernel(source: int, process: int) -> None:
-        """Have the kernel kill *process*, or the group -*process*, when *source*, a pipe without data, is closed."""
+        """Have the kernel kill *process*, or the group -*process*, when nobody can write to the pipe *source*."""
         import fcntl
 
         fcntl.fcntl(source, fcntl.F_SETOWN, process)

@@ -261,12 +261,9 @@ class Login:
             return False
         for key, reason in unusable.items():
             if reason:
-                were, because, it = "was", reason, "it"
-                if key == "headers":
-                    were, because, it = "were", reason.replace("it belongs", "they belong", 1), "them"
                 self.runtime.terminal.warn(
-                    f"the {key} of profile {name} {were} removed: {because};"
-                    f" to use {it} there too, set {it} again with `xapi profile set {key}`"
+                    f"the setting {key} of profile {name} was removed: {reason};"
+                    f" to use it there too, set it again with `xapi profile set {key}`"
                 )
         self._report_another_account(before, identity)
         return True
