@@ -111,11 +111,23 @@ class Runtime:
 
     @property
     def default_headers(self) -> "tuple[tuple[str, str], ...]":
-        """The headers of the profile for each request to the API; warns if they belong to another account."""
-        if reason := self.settings.headers_mismatch:
+        """The headers of the profile for each request to the API; warns if they belong to another account.
+
+        In a command of `xapi proxy`, the proxy adds them, so that there is nothing to warn of.
+        """
+        if (reason := self.settings.headers_mismatch) and not self._uses_own_proxy:
             owner = f"profile {self.settings.profile} {reason.removeprefix('it ')}"
             self.terminal.warn(f"the default headers are not sent: {owner}")
         return self.settings.headers
+
+    @property
+    def _uses_own_proxy(self) -> bool:
+        """Whether the token is for a base URL on this machine only, as in a command of `xapi proxy`."""
+        from xapi_cli.http import urls
+        from xapi_cli.http.connection import is_loopback
+
+        found = self.settings.token_base_url
+        return found is not None and is_loopback(urls.origin(found)[1])
 
     def with_profile(self, hint: str | None) -> str | None:
         """Return *hint* with the profile that an option selects added to the commands in it that use a profile.

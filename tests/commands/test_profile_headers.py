@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.batch.server import Api, batch, jsonl
+from tests.commands.api import TOKEN
 from tests.commands.profiles import write_config
-from tests.support.program import PYTHON, Outcome, Xapi
+from tests.proxy.running import proxy
+from tests.support.program import PROGRAM, PYTHON, Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.sandbox import MASTER, Sandbox
 
 SECRET = "canary-of-the-gateway"
 INVALID_NAME = (
@@ -124,6 +126,47 @@ def test_a_hint_to_log_in_to_another_account_keeps_the_settings_of_this_one(xapi
     status = xapi("token", "status", "-u", "other")
     assert status.err.endswith("; run `xapi login --username other --profile NAME`\n")
     assert xapi("token", "status").err.endswith("; run `xapi login`\n")
+
+
+def test_the_proxy_adds_them_unless_the_client_sends_others(xapi: Xapi) -> None:
+    with Server([request(), send(OK), request(), send(OK)]) as server:
+        configured(xapi, server.url, 'headers = ["X-Team: blue", "X-Name: ü", "Cookie: gate=1"]\n')
+        with proxy(xapi, {"XAPI_TOKEN": TOKEN}) as running, running.client() as client:
+            client.get("/a", headers={"Cookie": "of=client"})
+            client.get("/b", headers={b"x-team": "röd".encode("latin-1")})
+
+    first, _, second = b"".join(server.received).partition(b"GET /b")
+    assert {b"X-Team: blue", "X-Name: ü".encode(), b"Cookie: gate=1"} <= set(first.splitlines())
+    assert b"of=client" not in first
+    assert {"x-team: röd".encode("latin-1"), "X-Name: ü".encode()} <= set(second.splitlines())
+    assert b"blue" not in second
+
+
+def test_xapi_does_not_warn_where_the_proxy_adds_them(xapi: Xapi, sandbox: Sandbox) -> None:
+    write_config(xapi, f'[profiles.default]\nbase_url = "{sandbox.base_url}"\n{HEADERS}')
+    env = {"XAPI_TOKEN": sandbox.log_in(MASTER.email, MASTER.password)}
+
+    echo = xapi("proxy", "--", str(PROGRAM), "request", "/x-api/echo", "a=1", env=env)
+
+    assert (echo.code, echo.err) == (0, "")
+    assert json.loads(echo.out)["headers"]["x-api-key"] == SECRET
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "message"),
+    [
+        ("X-HTTP-Method-Override", ["--read-only"], "start the proxy without --read-only"),
+        ("X-Original-URL", ["--allow", "GET /a"], "remove the header from the profile, or omit --allow"),
+    ],
+)
+def test_the_proxy_adds_none_that_evades_its_rules(xapi: Xapi, header: str, options: list[str], message: str) -> None:
+    configured(xapi, "http://127.0.0.1:9", f'headers = ["{header}: /b"]\n')
+
+    outcome = xapi("proxy", *options, env={"XAPI_TOKEN": "abc"})
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"the header {header} " in outcome.err
+    assert message in outcome.err
 
 
 def test_they_are_not_sent_to_another_origin(xapi: Xapi) -> None:

@@ -20,7 +20,6 @@ from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.proxy import messages
 from xapi_cli.proxy.streamed_exchange import StreamedExchange
 from xapi_cli.proxy.upload import Upload
-from xapi_cli.request.calls import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from xapi_cli.http.flow import Flow, Policy, Send
     from xapi_cli.http.response_parser import ResponseHead
     from xapi_cli.proxy.request_parser import RequestHead
+    from xapi_cli.request.calls import Call
 
 _FIRST = 3.0  # seconds in which a client that has connected is expected to send its first request
 _NEXT = 0.5  # seconds after its last data in which one is expected to send another request
@@ -157,9 +157,10 @@ def _has_process(ends: bytes, connections: bytes) -> bool:
 
 
 class ForwardedCall:
-    """Request *number*, with *head*, of *client*, forwarded to *url* by the rules of *policy*.
+    """Request *number*, with *head*, of *client*, forwarded as *call* by the rules of *policy*.
 
-    *on_begin* is called with the client when a connection carries the request, and there is room for more of its body.
+    *call* has the headers that are added to those of the client. *on_begin* is called with the client when a connection
+    carries the request, and there is room for more of its body.
     """
 
     def __init__(
@@ -167,14 +168,14 @@ class ForwardedCall:
         number: int,
         client: Client,
         head: "RequestHead",
-        url: str,
+        call: "Call",
         policy: "Policy[Call]",
         on_begin: "Callable[[Client], None]",
     ) -> None:
         self._on_begin = on_begin
         self.number, self.client, self.head = number, client, head
-        self.call = Call(head.method, url)
-        self.flow: Flow[Call, ResponseHead] = policy.flow(self.call)
+        self.call = call
+        self.flow: Flow[Call, ResponseHead] = policy.flow(call)
         self.upload = Upload(head.length)
         self.exchange: StreamedExchange | None = None
         self.attempts = 0
@@ -195,7 +196,7 @@ class ForwardedCall:
         self.upload.restart()
         if not self.upload.has_ended:
             self._on_begin(self.client)
-        request = messages.request_head(self.head, step.call.url, connection.route, step.token)
+        request = messages.request_head(self.head, step.call, connection.route, step.token)
         return StreamedExchange(connection, self.head.method, request, self.upload, timeout)
 
     def framed(self, block: bytes) -> bytes:

@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections.abc import Sequence
 from http.client import responses
 
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.connection import Route
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.proxy.request_parser import RequestHead
+from xapi_cli.request.calls import ENCODING, Call, Header, encoded
+from xapi_cli.request.items import with_defaults
 from xapi_cli.tokens import Token
 
 # RFC 9110, section 7.6.1, and RFC 9112, appendix C.2.2; they concern one connection only.
@@ -23,28 +26,31 @@ _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _LINK = b"link"
 _WITH_URL = frozenset({b"location", b"content-location", _LINK})
 _TARGET = re.compile(r"(?<=<)[^<>]*(?=>)")  # of a link (RFC 8288, section 3)
-_FORWARDED: dict[RequestHead, bytes] = {}  # the header lines of a client that sends identical requests
+# the header lines of a client that sends identical requests
+_FORWARDED: dict[tuple[RequestHead, Sequence[Header]], bytes] = {}
 _MAX_CACHED = 256
 
 
-def request_head(head: RequestHead, url: str, route: Route, token: Token | None) -> bytes:
-    """Return the request line and headers with which *head* is forwarded to *url* with *token*."""
-    server, path = urls.split_server(url)
-    target = url if route.is_forwarded else path
-    lines = _FORWARDED.get(head)
+def request_head(head: RequestHead, call: Call, route: Route, token: Token | None) -> bytes:
+    """Return the request line and headers with which *head* is forwarded as *call* with *token*."""
+    server, path = urls.split_server(call.url)
+    target = call.url if route.is_forwarded else path
+    lines = _FORWARDED.get(key := (head, call.headers))
     if lines is None:
         if len(_FORWARDED) >= _MAX_CACHED:
             _FORWARDED.clear()
-        lines = _FORWARDED[head] = _forwarded_lines(head)
+        lines = _FORWARDED[key] = _forwarded_lines(*key)
     start = f"{head.method} {target} HTTP/1.1\r\nHost: {server.partition('//')[2]}\r\n".encode("ascii")
     own = [b"%s: %s\r\n" % header for header in authorization.headers(token, route)]
     return b"".join((start, lines, *own, b"\r\n"))
 
 
-def _forwarded_lines(head: RequestHead) -> bytes:
+def _forwarded_lines(head: RequestHead, defaults: Sequence[Header]) -> bytes:
+    """Return the header lines of *head* that concern the API, after those *defaults* that it does not contain."""
     dropped = _NOT_FORWARDED | head.listed(b"connection")
     fields = zip(head.names, head.fields, strict=True)
-    lines = [b"%s: %s\r\n" % (sent, value) for sent, (name, value) in fields if name not in dropped]
+    own = [(sent.decode(), value.decode(*ENCODING)) for sent, (name, value) in fields if name not in dropped]
+    lines = [b"%s: %s\r\n" % header for header in encoded(with_defaults(own, defaults))]
     if head.length is None:
         lines.append(_CHUNKED)
     elif head.length or head.get(b"content-length") is not None:

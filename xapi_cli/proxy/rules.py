@@ -1,7 +1,7 @@
 """Which requests of clients are forwarded: the host, the origin, the key, the target, `--allow` and read-only mode."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hmac import compare_digest
 from typing import NamedTuple
 
@@ -63,6 +63,17 @@ class Rules(NamedTuple):
         """The origin of the API, as the start of a URL."""
         return urls.split_server(f"{self.base_url}/")[0]
 
+    def check_added(self, headers: Iterable[str]) -> None:
+        """Raise UsageError if one of the names *headers*, which the proxy adds to each request, evades these rules."""
+        names = list(headers)
+        if self.write_remedy is not None:
+            read_only.check("GET", names, remedy=self.write_remedy)
+        if self.allowed and (name := _selecting(names)):
+            raise UsageError(
+                f"the header {name} of the profile selects another method or path, which --allow cannot limit",
+                hint="remove the header from the profile, or omit --allow",
+            )
+
     def url_of(self, head: RequestHead, *, port: int | None) -> str:
         """Return the URL to which the request with *head* is forwarded; raises Refusal.
 
@@ -120,12 +131,15 @@ class Rules(NamedTuple):
                 read_only.check(head.method, names, remedy=self.write_remedy)
             except UsageError as error:
                 raise Refusal(403, "read-only", str(error)) from None
-        if self.allowed and (
-            name := read_only.override_in(names) or read_only.override_in(names, read_only.PATH_OVERRIDES)
-        ):
+        if self.allowed and (name := _selecting(names)):
             raise Refusal(403, "not-allowed", f"the header {name} selects another method or path; see --allow")
         path = urls.path_of(url) or "/"
         if self.allowed and not any(each.matches(head.method, path) for each in self.allowed):
             raise Refusal(
                 403, "not-allowed", f"{head.method} for this path is not allowed; see --allow of `xapi proxy`"
             )
+
+
+def _selecting(headers: Sequence[str]) -> str | None:
+    """Return the first of the names *headers* that selects another method or path for some frameworks."""
+    return read_only.override_in(headers) or read_only.override_in(headers, read_only.PATH_OVERRIDES)

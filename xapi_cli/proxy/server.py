@@ -43,12 +43,12 @@ from xapi_cli.proxy.client import Client, ForwardedCall, without_receiver
 from xapi_cli.proxy.request_parser import InvalidRequest, take_head
 from xapi_cli.proxy.rules import Refusal, Rules
 from xapi_cli.proxy.streamed_exchange import StreamedExchange
+from xapi_cli.request.calls import Call, Header
 from xapi_cli.system.render import decimal
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from xapi_cli.http.request_log import RequestLog
-    from xapi_cli.request.calls import Call
 
 _TICK = 0.25  # seconds between two timeout checks
 _BACKLOG = 512  # connections that the system accepts before the proxy does
@@ -65,9 +65,9 @@ class Server:
     """Forward the requests that *rules* allow with a token of *tokens*, over connections of *network*.
 
     *timeout*, in seconds, limits each wait for the API or for the headers of a request. *redact* removes secrets from a
-    message, and *complete* gives a failure its hint. *descriptors* is how many this process may have,
-    None for any number. With *interactive*, a login may prompt the user; it then blocks all calls. *log* gets each
-    request that is sent.
+    message, and *complete* gives a failure its hint. *headers* are added to each request that does not contain them.
+    *descriptors* is how many this process may have, None for any number. With *interactive*, a login may prompt the
+    user; it then blocks all calls. *log* gets each request that is sent.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class Server:
         timeout: float,
         redact: Callable[[str], str],
         complete: Callable[[XapiError], None],
+        headers: tuple[Header, ...] = (),
         descriptors: int | None = None,
         interactive: bool = False,
         log: "RequestLog | None" = None,
     ) -> None:
         self._network, self._tokens, self._rules = network, tokens, rules
-        self._timeout, self._redact, self._complete = timeout, redact, complete
+        self._timeout, self._redact, self._complete, self._headers = timeout, redact, complete, headers
         self._policy: Policy[Call] = Policy(rules.base_url, replays=_REPLAYS, tokens=tokens)
         self._loop = EventLoop()
         self._connections: Connections[ForwardedCall, StreamedExchange] = Connections(
@@ -229,7 +230,8 @@ class Server:
                 self._refuse(client, refusal.status, refusal.kind, refusal.message, closes=is_last, method=head.method)
                 continue
             number, begun = next(self._numbers), self._waiting.append
-            self._start(ForwardedCall(number, client, head, url, self._policy, begun))
+            call = Call(head.method, url, self._headers)
+            self._start(ForwardedCall(number, client, head, call, self._policy, begun))
         if client.has_ended and client.call is None:
             client.closes = True
         if client.closes:

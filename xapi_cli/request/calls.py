@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Header = tuple[str, str | None]
 
+ENCODING = ("utf-8", "surrogateescape")  # of the values of headers
+
 
 class Call(NamedTuple):
     """A request as the user specified it; a header with the value None removes a default header."""
@@ -47,9 +49,12 @@ def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
         ("User-Agent", USER_AGENT),
     ):
         user = _with_default(user, name, value)
-    return [
-        (name.encode("ascii"), value.encode("utf-8", "surrogateescape")) for name, value in user if value is not None
-    ]
+    return encoded(user)
+
+
+def encoded(headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
+    """Return *headers* as they are sent, without those that are removed."""
+    return [(name.encode("ascii"), value.encode(*ENCODING)) for name, value in headers if value is not None]
 
 
 def displayed(url: str) -> str:

@@ -49,12 +49,13 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
     socket_path = _absolute(options.socket)
     allowed = [Allowed.parse(each) for each in options.allow]
     base_url, key = runtime.base_url, secrets.token_urlsafe(_KEY_SIZE)
-    tokens = runtime.tokens(serves=True)
-    tokens.current()  # logs in now if that is necessary: while the command runs, nobody may be there to ask
     settings, terminal = runtime.settings, runtime.terminal
-    network = Network(timeout=settings.timeout, ca_bundle=settings.ca_bundle, environ=runtime.environ)
     change = "without --read-only" if runtime.flags.get("read_only") else "with --write"
     rules = Rules(base_url, key, allowed, f"start the proxy {change}" if settings.read_only else None)
+    rules.check_added(name for name, _ in runtime.default_headers)
+    tokens = runtime.tokens(serves=True)
+    tokens.current()  # logs in now if that is necessary: while the command runs, nobody may be there to ask
+    network = Network(timeout=settings.timeout, ca_bundle=settings.ca_bundle, environ=runtime.environ)
     server = Server(
         network,
         tokens,
@@ -62,6 +63,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
         timeout=settings.timeout,
         redact=terminal.redactor.redact,
         complete=runtime.complete_hint,
+        headers=settings.headers,
         descriptors=own_process.raise_descriptor_limit(),
         interactive=terminal.interactive and not options.command,
         log=runtime.request_log,
