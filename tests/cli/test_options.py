@@ -7,6 +7,8 @@ import typer
 
 from tests.support.program import Xapi
 from xapi_cli.cli import main
+from xapi_cli.settings import resolve
+from xapi_cli.settings.table import SETTINGS
 
 
 def made(*args: str) -> set[str]:
@@ -65,3 +67,11 @@ def test_the_other_commands_of_a_group_have_only_their_own_flags() -> None:
     flags = {name for each in group.commands["status"].params for name in each.opts if name[0] == "-"}
     assert "--quiet" not in flags
     assert "--json" in flags
+
+
+def test_the_settings_that_curl_passes_to_token_show_are_those_that_it_has() -> None:
+    given = resolve.arguments({name: "1" for name, row in SETTINGS.items() if row.flags})
+    expected = {row.flags[0] for row in SETTINGS.values() if row.flags} & flags_of(
+        main.command("token"), "token", "show"
+    )
+    assert {flag for flag, _ in given} == expected

@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from tests.batch.server import MEASURED, Api, Reply, batch, out_lines, paths, slowly
 from tests.support.program import PROGRAM, Xapi
+from xapi_cli.batch.journal.checksummed_file import checksum
 from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.batch.output.results import Result
 
@@ -256,6 +258,22 @@ def test_a_file_that_is_not_a_journal_is_not_modified(xapi: Xapi, tmp_path: Path
 
     assert (code, lines, file.read_text(), file.stat().st_mode & 0o777) == (2, [], "precious\n", 0o644)
     assert "is not a journal of xapi" in err
+
+
+def test_a_journal_of_another_version_is_not_modified(xapi: Xapi, tmp_path: Path) -> None:
+    file = tmp_path / "j"
+    header = b'{"xapi-journal": 9, "account": "me"'
+    file.write_bytes(header + checksum(crc32(header)))
+    before = file.read_bytes()
+    with Api() as api:
+        code, lines, err = batch(xapi, api, "--journal", str(file), input=paths(2))
+        assert not api.requests
+
+    assert (code, lines, file.read_bytes()) == (2, [], before)
+    assert err == (
+        f"xapi: error: the journal {file} was written by another version of xapi, in its format 9;"
+        " complete the batch with that version, or pass another --journal\n"
+    )
 
 
 @pytest.mark.parametrize("args", ["--journal in in", "--journal in <in", "--journal out in >>out"])

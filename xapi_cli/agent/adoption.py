@@ -1,8 +1,9 @@
 """What a worker adopts from its client's process, and why it may refuse, so that the client runs the command itself.
 
-A warm command has the output, exit status, files and signals of a cold one. This module has everything that this takes:
+A warm command has the output, exit status, files and signals of a cold one. This module has what concerns the process:
 what a worker must have in common with its client, what it adopts before the command begins (`adopt`), and what it
-creates again, as the start of a process does (`start_with`).
+creates again, as the start of a process does (`start_with`). What the client sends, such as its arguments and streams,
+is in `protocol.request`; `worker` takes it over.
 """
 
 import os

@@ -196,7 +196,10 @@ class Master:
         return self._has_room and not self._stopping and not self._failures.seconds_to_wait()
 
     def _refill(self, *, is_wanted: bool) -> None:
-        """Start workers: at once if no command runs or a client waits, otherwise after a delay."""
+        """Start workers: at once if no command runs or a client waits, otherwise after a delay.
+
+        After an upgrade of the package, the agent ends instead.
+        """
         if len(self._idle_workers) >= _IDLE_WORKERS or not self._may_start_worker:
             return
         if protocol.build_id() != self._station.build:
@@ -267,7 +270,7 @@ class Master:
             self._warn(f"a process of the agent failed: {self._failures.last}")
 
     def _leave(self) -> None:
-        """Close in a new worker what belongs to the master."""
+        """Close in a new process what belongs to the master."""
         self._signals.leave()
         os.close(self._lifeline_end)
         self._presence.leave()

@@ -1,7 +1,7 @@
 """Run many calls concurrently in one thread, without blocking on any single call.
 
-Only DNS lookups, connection setup, TLS handshakes and logins block; they run in separate threads. `make bench-batch`
-measures the throughput.
+Only DNS lookups, connection setup, TLS handshakes and logins block; they run in separate threads, except a login that
+may prompt the user. `make bench-batch` measures the throughput.
 
 A request is in `_requests` from the line that it comes from until its result is complete. Its flow (`http.flow`)
 decides what it does next, and each step leads to one place where it waits:
@@ -342,12 +342,12 @@ class Engine:
 
     def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
         if reply.status >= 400 and request.step is not None and request.step.to_api:
-            self._pause(reply)
+            self._pause_if_asked(reply)
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         self._resume(request, reply)
 
-    def _pause(self, reply: BufferedResponse) -> None:
-        """Send nothing for as long as the API asks in *reply*."""
+    def _pause_if_asked(self, reply: BufferedResponse) -> None:
+        """Send nothing for as long as the API asks in *reply*, if it does."""
         seconds = retry.requested_pause(reply.status, reply.raw_headers)
         if seconds is not None and self._unsent.pause(seconds):
             self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")

@@ -1,8 +1,8 @@
 """The flow of one API call: replays after a 401, retries and redirects, up to the final response.
 
 The flow is a generator without I/O, which tests can drive directly: it yields the next step, and a driver performs
-the step and sends the result back. There are three drivers: `request.send` blocks, `batch.engine` runs many flows in
-one thread, and `library` is an `httpx.Auth`.
+the step and sends the result back. There are four drivers: `request.send` blocks, `batch.engine` and `proxy.server` run
+many flows in one thread, and `library` is an `httpx.Auth`.
 """
 
 from collections.abc import Callable, Generator

@@ -20,7 +20,8 @@ _HOP_BY_HOP = frozenset(
         b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-_NOT_FORWARDED = _HOP_BY_HOP | {b"authorization", b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
+_TOKEN = authorization.NAME.lower().encode("ascii")
+_NOT_FORWARDED = _HOP_BY_HOP | {_TOKEN, b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
 _NOT_RETURNED = _HOP_BY_HOP | {b"content-length", b"set-cookie", b"set-cookie2"}
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _LINK = b"link"

@@ -1,7 +1,7 @@
 """Forward the requests of many clients in one thread, without blocking on any of them.
 
 This is a driver of `http.flow` and `http.exchange`, as the engine of a batch is. Only DNS lookups, connection setup,
-TLS handshakes and logins block; they run in other threads.
+TLS handshakes and logins block; they run in other threads, except a login that may prompt the user.
 
 A client has at most one call at a time; further requests on its connection stay in its input. A call waits in one
 place:
@@ -103,7 +103,7 @@ class Server:
         self._clients: set[Client] = set()
         self._calls: set[ForwardedCall] = set()
         self._held: deque[ForwardedCall] = deque()  # until the login in progress has ended
-        self._waiting: deque[Client] = deque()  # whose call has ended, or has a connection now
+        self._to_advance: deque[Client] = deque()  # whose call has ended, or has a connection now
         self._numbers = count()
         self._max_clients = _NEVER if descriptors is None else max(1, (descriptors - _OTHER_DESCRIPTORS) // 2)
         self._is_full = False  # no more clients are accepted
@@ -161,8 +161,8 @@ class Server:
         self._gate.decide()
         while self._held and not self._gate.is_closed:
             self._resume(self._held.popleft(), None)
-        while self._waiting:
-            self._advance(self._waiting.popleft())
+        while self._to_advance:
+            self._advance(self._to_advance.popleft())
 
     def _watch_listeners(self) -> None:
         for listener, port in self._listeners.items():
@@ -229,7 +229,7 @@ class Server:
                 is_last = bool(head.length != 0 or not head.persists)
                 self._refuse(client, refusal.status, refusal.kind, refusal.message, closes=is_last, method=head.method)
                 continue
-            number, begun = next(self._numbers), self._waiting.append
+            number, begun = next(self._numbers), self._to_advance.append
             call = Call(head.method, url, self._headers)
             self._start(ForwardedCall(number, client, head, call, self._policy, begun))
         if client.has_ended and client.call is None:
@@ -379,7 +379,8 @@ class Server:
             self._connections.send(call, self._network.route(step.call.url))
         elif isinstance(step, Login):
             self._gate.enter(call, step)
-        elif isinstance(step, FinalResponse):
+        else:
+            assert isinstance(step, FinalResponse)  # noqa: S101 - without retries, there is nothing to wait for
             self._respond(call, step.response)
 
     def _fail(self, call: ForwardedCall, error: XapiError) -> None:
@@ -390,7 +391,7 @@ class Server:
         self._complete(error)
         status = 504 if isinstance(error, TimeoutExpired) else 502
         self._refuse(client, status, error.kind, self._redact(str(error)), closes=is_last, method=call.head.method)
-        self._waiting.append(client)
+        self._to_advance.append(client)
 
     def _respond(self, call: ForwardedCall, head: ResponseHead) -> None:
         """Begin to pass the final response with *head* on."""
@@ -408,7 +409,7 @@ class Server:
             self._refuse(client, 401, "auth", self._redact(self._tokens.advice()), method=call.head.method)
         self._end(call)
         client.closes = client.closes or closes
-        self._waiting.append(client)
+        self._to_advance.append(client)
 
     def _end(self, call: ForwardedCall) -> None:
         """Remove *call*, complete or not."""
@@ -502,7 +503,7 @@ class Server:
         closes = is_ending or call.ends_connection or not call.head.persists or not call.upload.has_ended
         self._end(call)
         client.closes = client.closes or closes
-        self._waiting.append(client)
+        self._to_advance.append(client)
 
     def _failed(self, call: ForwardedCall, exchange: StreamedExchange, error: XapiError) -> None:
         """Try again after *error* if that changes nothing, else pass it on."""

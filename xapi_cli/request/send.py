@@ -1,4 +1,4 @@
-"""Send one API call, and raise the failure that `errors` defines for the status of its final response."""
+"""Send one API call, and return its final response and the failure that `errors` defines for the status."""
 
 import re
 import time
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli import errors
 from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import authorization, retry
-from xapi_cli.http.flow import FIRST_REDIRECT, FinalResponse, Flow, Login, Policy, Resume, Send, Wait
+from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, Resume, Send, Wait
 from xapi_cli.http.messages import Request, Response, build_request
 from xapi_cli.request import calls
 from xapi_cli.request.calls import Call, displayed_without_query
@@ -199,7 +199,7 @@ def status_error(
     is the beginning of the body, if it was read: the hint does not contradict it.
     """
     response = outcome.response
-    if response.status < FIRST_REDIRECT:
+    if errors.of_status(response.status) is None:
         return None
     where = shown or displayed_without_query(response.request.url)
     message = f"{response.request.method} {where} responded with {response.status}{_reason(response)}"

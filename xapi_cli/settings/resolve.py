@@ -48,7 +48,7 @@ def resolve(
 def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
     """Yield each flag in *flags* that `xapi token show` has too, and its value; the value of a switch is None."""
     for name, value in flags.items():
-        if value and SETTINGS[name].commands not in ("calls", "sends"):
+        if value and SETTINGS[name].commands in ("all", "network"):
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 

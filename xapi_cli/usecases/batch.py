@@ -89,7 +89,7 @@ class Batch:
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
-        self._has_stopped_early = False
+        self._has_failed_fast = False
         self._has_sent = False
         self._has_refused_retries = False  # of methods that are not idempotent
         self._lines_taken = 0  # from the input, without blank lines
@@ -216,7 +216,7 @@ class Batch:
 
     def _keep_source(self, line: bytes) -> None:
         """Write *line*, an input line that failed, to the file of --failed, which is completed only if that works."""
-        assert self._failed is not None  # noqa: S101 - see `run`
+        assert self._failed is not None  # noqa: S101 - otherwise, the writer has no such function
         try:
             self._failed.write(line)
         except OutputError:
@@ -249,7 +249,7 @@ class Batch:
         """Return the next entry to send, or None if there is none yet; print the results of lines that are not sent."""
         end = float("inf")
         while True:
-            if not self._writer.has_room or self._stop_reason is not None or self._has_stopped_early:
+            if not self._writer.has_room or self._stop_reason is not None or self._has_failed_fast:
                 return None
             try:
                 line = self._lines.next_line()
@@ -383,7 +383,7 @@ class Batch:
         self._writer.add(result, is_new=is_new)
         self._tally.count(result, is_new=is_new)
         if result.code and self._options.fail_fast:
-            self._has_stopped_early = True
+            self._has_failed_fast = True
             self._engine.stop()
 
     # early end
@@ -432,7 +432,7 @@ class Batch:
             self._terminal.write(self._call_lines.failures(self._terminal.stdout_rows))
         summary, code = self._tally.summary() + self._damage_note(), self._tally.exit_code
         if isinstance(self._stop_reason, Interrupted):
-            self._terminal.note(f"{self._stopped_early(summary)}; {self._resume_hint()}")
+            self._terminal.note(f"{self._interrupted_summary(summary)}; {self._resume_hint()}")
             raise self._stop_reason
         if self._stop_reason is not None:
             raise type(self._stop_reason)(f"{self._stop_reason.message}; {summary}", hint=self._stop_reason.hint)
@@ -452,7 +452,7 @@ class Batch:
 
     def _failure_hint(self, common: str | None) -> str:
         """Return what to do about the lines that failed; *common* is their own hint."""
-        if self._has_stopped_early:
+        if self._has_failed_fast:
             return "no more lines were sent (--fail-fast)"
         failed = None if self._options.failed is None else printable(self._options.failed)
         if common is not None:
@@ -474,7 +474,7 @@ class Batch:
         consequence = ", so requests may have been sent again" if self._has_sent else ""
         return f"; {damaged:,} damaged {what} ignored{consequence}"
 
-    def _stopped_early(self, summary: str) -> str:
+    def _interrupted_summary(self, summary: str) -> str:
         """Return *summary* with what is missing because of a signal, which may have come after the last line."""
         missing = []
         if unfinished := self._lines_taken - self._tally.lines - self._engine.holds_line:

@@ -31,7 +31,7 @@ _MAX_RESULT_START = 160  # bytes of a stored result before its output line
 _INPUT = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
 _DAMAGED = re.compile(rb'\{"damaged": (\d{1,15}), ')
 _SEED = re.compile(rb'\{"seed": "([0-9a-f]{32})", ')
-_VERSION = b"2"
+_VERSION = b"2"  # of the format: of all patterns here, and of the checksums
 _HEADER = re.compile(rb'\{"xapi-journal": (\d{1,9}), ')
 _SHORT = 8192  # bytes; a longer line is not kept in memory
 
@@ -206,7 +206,7 @@ class Journal:
         self.damaged -= self._recorded_damage
 
     def _read_header(self, line: JournalLine) -> None:
-        """Process *line* as the header; raises UsageError if it is for another account or shard.
+        """Process *line* as the header; raises UsageError if it is for another account or shard, or of another format.
 
         A damaged header is counted as a damaged line.
         """
@@ -218,7 +218,10 @@ class Journal:
         elif header[1] == _VERSION:
             raise self._other_header(json.loads(line.start[:-CHECKSUM_LENGTH] + b"}"))
         else:
-            raise self._file.not_a_journal()
+            raise UsageError(
+                f"the journal {self._shown} was written by another version of xapi, in its format {header[1].decode()}",
+                hint="complete the batch with that version, or pass another --journal",
+            )
 
     def _other_header(self, members: dict[str, str]) -> UsageError:
         """Return the error for a journal with the header *members*, which differ from those of this journal."""
