@@ -24,8 +24,9 @@ def main() -> "NoReturn":
             from xapi_cli.agent import call  # while a worker accepts the connection
 
             call.run(connection)
-    from xapi_cli.system import own_process
+    from xapi_cli.system import own_process, standard_streams
 
+    standard_streams.reserve()  # before a library opens a file
     own_process.delay_garbage_collection()
     own_process.protect()
     try:

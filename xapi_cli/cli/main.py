@@ -13,7 +13,7 @@ import typer
 from xapi_cli import __version__
 from xapi_cli.cli.help_format import Command, Group
 from xapi_cli.errors import ClosedPipe, OutputError
-from xapi_cli.system import agent_socket, signals, standard_streams
+from xapi_cli.system import agent_socket, signals
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -194,7 +194,6 @@ def execute(
     *make_runtime* replaces `Runtime`. The runtime is created when a command or a failure needs it: the version and the
     help need none. *at_end* is called with it when everything has been written, unless a signal has ended the command.
     """
-    standard_streams.reserve()
 
     @cache
     def runtime() -> "Runtime":

@@ -16,8 +16,13 @@ _CLOSED_AT_START: set[int] = set()
 
 
 def reserve() -> None:
-    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number."""
-    for number in range(3):
+    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number.
+
+    A library may have opened a file under that number already, as libffi does when it is loaded.
+    """
+    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        if stream is None:  # Python has found it closed
+            _CLOSED_AT_START.add(number)
         try:
             os.fstat(number)
         except OSError:
