@@ -5,7 +5,7 @@
 #
 # Each target creates the environments that it needs. The only requirement is Python 3.11 or later with venv and pip.
 
-PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python3.15; do \
 	  $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV ?= .venv
 PROGRAM ?= build/program

@@ -68,7 +68,7 @@ def test_indented_json_preserves_numbers_and_order() -> None:
         (b"tab\there\n", "tab\there\n"),
         ("Français\u202f: déjà\u3000漢字 😀".encode(), "Français\u202f: déjà\u3000漢字 😀\n"),
         (b"[" * 5000, "[" * 5000 + "\n"),
-        (b"[" * 30_000 + b"]" * 30_000, "[" * 30_000 + "]" * 30_000 + "\n"),  # deeper than any json module follows
+        (b"[" * 150_000 + b"]" * 150_000, "[" * 150_000 + "]" * 150_000 + "\n"),  # deeper than any json module follows
     ],
 )
 def test_text_is_displayed(body: bytes, text: str) -> None:
