@@ -66,7 +66,10 @@ class Account:
     # tokens for requests
 
     def check(self) -> None:
-        """Raise what `token` raises if there is neither a token nor a way to get one; send nothing."""
+        """Raise what `token` raises if there is neither a token nor a way to get one; send nothing to the API.
+
+        The stored token, or the failure, of a login that another process performs is awaited.
+        """
         if not self._automatic or (self._must_prompt and self._passwords.prompt is None):
             self.token()
 

@@ -9,6 +9,8 @@ from xapi_cli.http.retry import TOO_MANY_REQUESTS
 from xapi_cli.request.options import Flag
 from xapi_cli.settings.table import MAX_RETRIES
 
+_OF_MERGE = ("files", "merge", "input")  # the fields that --merge uses
+
 
 @dataclass(frozen=True)
 class BatchOptions:
@@ -79,17 +81,7 @@ class BatchOptions:
             raise UsageError("only one FILE is allowed without --merge", hint=hint)
         if not self.merge and self.input is not None:
             raise UsageError("--input requires --merge", hint="add --merge, or pass the input as FILE")
-        refused = {"ordered": "--ordered", "retries": "--retry", "fail_fast": "--fail-fast", "journal": "--journal"}
-        refused |= {
-            "retry_unsafe": "--retry-unsafe",
-            "failed": "--failed",
-            "filter": "--jq",
-            "expect": "--expect",
-            "shard": "--shard",
-            "rate": "--rate",
-            "pauses": "--no-pause",
-            "jobs": "--jobs",
-        }
-        for field, option in refused.items() if self.merge else ():
-            if getattr(self, field) not in (getattr(BatchOptions, field), []):
+        for name, annotation in BatchOptions.__annotations__.items() if self.merge else ():
+            if name not in _OF_MERGE and getattr(self, name) not in (getattr(BatchOptions, name), []):
+                option = annotation.__metadata__[0].names[0]
                 raise UsageError(f"--merge and {option} cannot be combined", hint=f"omit {option}")

@@ -2,7 +2,8 @@
 
 A driver owns a connection. It offers the request as bytes, sends `unsent` as far as the connection takes it, and passes
 on everything that it receives, until `is_done`. `http.transport` has a driver that blocks; `http.connections` has one
-for many exchanges in one thread. Both only wait; what they wait for, and what it means, is decided here.
+for many exchanges in one thread. Both only wait, and measure the time; what they wait for, and what it means, is
+decided here.
 
 The invariants, and why they hold:
 

@@ -104,7 +104,8 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
     """The final response of a call: the last step, unless its result is a `Resume`.
 
     *from_api* is False if the redirects left the API's origin before it. *refused_redirect* is the reason why the
-    response is a redirect that was not followed, *refused_retry* why it is a transient failure that was not retried.
+    response is a redirect that was not followed. *refused_retry* is the reason why a transient failure was not retried,
+    if its method is the reason.
     """
 
     response: AnyResponse

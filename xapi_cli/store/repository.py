@@ -71,7 +71,7 @@ class TokenRepository:
 
     @property
     def storage(self) -> str:
-        """The name of the storage in use; `auto` until something has been read."""
+        """The name of the storage in use; `auto` until its store is open."""
         return self.row.name if self._store else self.setting
 
     @property
