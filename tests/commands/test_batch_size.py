@@ -12,7 +12,7 @@ import pytest
 
 from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, measured, paths, respond_to_all
 from tests.support.program import PROGRAM, Xapi
-from tests.support.servers import Server, close, request, send, serve, wait_for
+from tests.support.servers import Server, Step, close, free_port, request, reset, send, serve, wait_for
 
 TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
 
@@ -123,6 +123,40 @@ def test_small_compressed_responses_with_large_bodies_need_less_than_100_mib(
 
     assert b" lines in " in err
     assert peak < 100
+
+
+_START = b"HTTP/1.1 200 OK\r\n"
+_BODY = b"x" * (9 * MIB)
+FAILING = {
+    "too large": [send(_START + b"\r\n" + b"x" * (10 * MIB + 2)), close()],
+    "truncated": [send(_START + b"Content-Length: 9999999\r\n\r\n" + _BODY), close()],
+    "not chunked": [send(_START + b"Transfer-Encoding: chunked\r\n\r\n900000\r\n" + _BODY), close()],
+    "reset": [send(_START + b"Content-Length: 9999999\r\n\r\n" + _BODY), reset()],
+}
+
+
+@pytest.mark.parametrize("steps", [pytest.param(FAILING[name], id=name) for name in FAILING])
+def test_lines_that_failed_take_no_memory(xapi: Xapi, steps: list[Step]) -> None:
+    with Server(*[[request(), *steps]] * 25) as server:
+        code, peak, lines = measured(xapi, 25, "-j", "1", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (code, lines) == (11, 25)
+    assert peak < 120
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_requests_of_lines_that_failed_take_no_memory(xapi: Xapi, tmp_path: Path, is_refused: bool) -> None:
+    line = f'{{"path":"/n","data":"{"x" * 4 * MIB}"}}\n'
+    (tmp_path / "in").write_text(line * 30)
+    command = (sys.executable, "-c", MEASURED, str(tmp_path / "peak"), str(PROGRAM), "batch")
+    with Server(*[[request(), reset()]] * 30) as server:
+        url = f"http://127.0.0.1:{free_port()}" if is_refused else server.url
+        env = {"XAPI_BASE_URL": url, "XAPI_TOKEN": "t"}
+        process = xapi.start("-j", "2", str(tmp_path / "in"), env=env, argv=command)
+        out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, len(out.splitlines())) == (11, 30), err
+    assert int((tmp_path / "peak").read_text()) / 1024 < 120
 
 
 @pytest.mark.slow

@@ -216,7 +216,8 @@ class Engine:
         try:
             step = request.flow.throw(result) if isinstance(result, Exception) else request.flow.send(result)
         except XapiError as error:
-            self._finish(request, error)
+            # the traceback has this frame, which has the error: a cycle, which would keep the body in memory
+            self._finish(request, error.with_traceback(None))
             return
         if isinstance(step, Send):
             self._unsent.add(request, step)

@@ -366,7 +366,7 @@ class Server:
         try:
             step = call.flow.throw(result) if isinstance(result, Exception) else call.flow.send(result)
         except XapiError as error:
-            self._fail(call, error)
+            self._fail(call, error.with_traceback(None))  # which has this frame, a cycle
             return
         except Exception as error:  # noqa: BLE001 - of a login, for example; the other calls go on
             self._fail(call, unexpected(error))
