@@ -177,6 +177,51 @@ def test_a_backend_that_stores_nothing_is_detected() -> None:
             ChunkedItem(NotPersistent(100_000)).write(read_text(length, "x"))
 
 
+@pytest.mark.parametrize("length", [10, 5000])
+def test_a_backend_that_begins_to_drop_what_is_written_keeps_the_old_text(length: int) -> None:
+    class Dropping(FakeItems):
+        drops = False
+
+        def set(self, name: str, text: str) -> None:
+            if not self.drops:
+                super().set(name, text)
+
+    items = Dropping(1280)
+    ChunkedItem(items).write(read_text(3000, "x"))
+    ChunkedItem(items).write(read_text(length, "y"))
+    items.drops = True
+    for size in (10, 5000):
+        with pytest.raises(NotStored):
+            ChunkedItem(items, plain=True).write(read_text(size, "z"))
+
+    assert ChunkedItem(items).read() == read_text(length, "y")
+    items.drops = False
+    ChunkedItem(items).write(read_text(20, "z"))
+    assert_tidy(items, read_text(20, "z"))
+
+
+def test_a_duplicate_that_hides_the_new_text_is_deleted() -> None:
+    class Duplicating(FakeItems):
+        def __init__(self) -> None:
+            super().__init__(1280)
+            self.hiding = [read_text(10, "d")]
+
+        def get(self, name: str) -> str | None:
+            return self.hiding[-1] if self.hiding and name == HEAD else super().get(name)
+
+        def delete(self, name: str) -> None:
+            if self.hiding and name == HEAD:
+                self.hiding.pop()
+            else:
+                super().delete(name)
+
+    items = Duplicating()
+    ChunkedItem(items, plain=True).write(read_text(10, "x"))
+
+    assert items.stored == {HEAD: read_text(10, "x")}
+    assert not items.hiding
+
+
 def test_a_backend_that_truncates_long_texts_gets_chunks() -> None:
     class Truncating(FakeItems):
         def set(self, name: str, text: str) -> None:

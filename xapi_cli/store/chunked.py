@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 HEAD = ""
+_PROBE = "#probe"
 CHUNK_SIZE = 1000  # characters; Windows accepts 1,280 at most
 _OPENING, _MARK = "{", "~"  # every text starts with the first; the mark replaces it, so the length is the same
 _MAX_CHUNKS = 2000  # more than can exist: limits every loop over them
@@ -169,6 +170,8 @@ class ChunkedItem:
         """Write one item and read it back; raise NotStored if the text differs."""
         self._items.set(name, text)
         stored = self._items.get(name)
+        if stored is not None and not text.startswith(stored) and not self._stores():
+            raise NotStored  # the old text is still there
         for _ in range(self._max_copies):
             if stored is None or text.startswith(stored):
                 break
@@ -176,6 +179,14 @@ class ChunkedItem:
             stored = self._items.get(name)
         if stored != text:
             raise NotStored
+
+    def _stores(self) -> bool:
+        """Return whether a new item can be read back."""
+        self._items.set(_PROBE, _PROBE)
+        if self._items.get(_PROBE) != _PROBE:
+            return False
+        self._items.delete(_PROBE)
+        return True
 
     def _trim(self, generation: str, start: int, head: _Head) -> None:
         """Delete the chunks of *generation* from number *start* on, in descending order, so that no gap hides one.
