@@ -207,6 +207,24 @@ def test_an_error_records_whether_the_request_was_sent(method: str, hint: str | 
     assert (safe.sent, safe.hint) == (True, None)
 
 
+@pytest.mark.parametrize(
+    ("method", "status", "is_said"),
+    [("POST", 200, True), ("PATCH", 302, True), ("POST", 503, False), ("PUT", 200, False)],
+)
+def test_a_truncated_body_says_whether_the_request_may_have_been_processed(
+    method: str, status: int, is_said: bool
+) -> None:
+    begun = exchange(method)
+    begun.receive(b"HTTP/1.1 %d Hm\r\nContent-Length: 9\r\n\r\nabc" % status)
+    begun.body()
+    begun.receive(b"")
+    with pytest.raises(NetworkError) as caught:
+        begun.body()
+
+    said = f"the {method} may have been processed: check before you send it again"
+    assert caught.value.hint == (said if is_said else None)
+
+
 def test_a_407_of_a_proxy_is_an_error_and_that_of_a_server_a_response() -> None:
     reply = b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n"
     proxied = Exchange(ROUTE._replace(proxy=Proxy("http", "proxy.test", 3128)), "GET")

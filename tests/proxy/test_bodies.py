@@ -11,7 +11,7 @@ import pytest
 from tests.commands.api import bearing
 from tests.proxy.running import proxy
 from tests.support.program import Xapi
-from tests.support.servers import OK, Peer, Server, drip, forever, hang, head, request, send, wait_for
+from tests.support.servers import OK, Peer, Server, close, drip, forever, hang, head, request, send, wait_for
 
 BLOCK = b"x" * 65_536
 SIZE = 64 * 2**20  # bytes that are read of an endless body
@@ -92,6 +92,17 @@ def test_slow_bodies_end_when_they_end(xapi: Xapi) -> None:
     ):
         assert client.post("/", content=parts()).text == "abcdefgh"
         assert b"1\r\n7\r\n0\r\n\r\n" in server.received[0]
+
+
+def test_a_truncated_response_is_not_complete_for_a_client_that_waits_for_its_end(xapi: Xapi) -> None:
+    with (
+        Server([request(), send(CHUNKED + b"5\r\nhello\r\n"), close()]) as server,
+        proxy(xapi, bearing(server)) as running,
+    ):
+        fields = {"Host": running.url.removeprefix("http://"), **running.headers}
+        lines = ["GET / HTTP/1.0", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        with pytest.raises(ConnectionResetError):
+            running.exchange("\r\n".join(lines).encode())
 
 
 def test_a_response_that_stops_is_not_complete_for_the_client(xapi: Xapi) -> None:

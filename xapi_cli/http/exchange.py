@@ -198,7 +198,8 @@ class Exchange:
         """Record in *error* whether the request was sent, and add a hint if sending it again may have side effects."""
         self.failure = error
         error.sent = self._is_sent or self.head is not None
-        if self.head is None and self._is_sent and self.method not in IDEMPOTENT and not self._is_safe_to_resend:
+        is_refused = self.head is not None and self.head.status >= 400
+        if error.sent and not is_refused and self.method not in IDEMPOTENT and not self._is_safe_to_resend:
             error.hint = f"the {self.method} may have been processed: check before you send it again"
 
     @property

@@ -511,6 +511,8 @@ class Server:
         self._connections.release(exchange, is_reusable=False)
         if call.is_responding:
             call.client.send()
+            if call.response is not None and messages.ends_with_connection(call.response, call.head):
+                call.client.reset_at_close()
             self._drop(call.client)  # so that the client does not regard the response as complete
         elif call.rejection is not None and call.response is not None:
             self._resume(call, call.response)
