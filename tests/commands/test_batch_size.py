@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, measured, paths, respond_to_all
+from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, jsonl, measured, paths, respond_to_all
 from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import Server, Step, close, free_port, request, reset, send, serve, wait_for
 
@@ -213,6 +213,26 @@ def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path,
         process.stdin.close()
 
     assert max(waits) < 1.5
+
+
+@pytest.mark.slow
+def test_short_lines_do_not_wait_until_there_is_room_for_long_ones(xapi: Xapi, tmp_path: Path) -> None:
+    members = ",".join(f'"k{number}":{{"a":[1.5e3,null]}}' for number in range(300_000))  # takes a second to validate
+    reply = Reply(f"{{{members}}}".encode(), headers=(("Content-Type", "application/json"),))
+    targets = ["/long"] * 4 + ["/late"] * 5 + ["/short"] * 100
+    (tmp_path / "in").write_text(jsonl(*({"path": path} for path in targets)))
+
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/late":
+            time.sleep(0.6)
+        return reply if received.path == "/long" else Reply()
+
+    with Api(response) as api, (tmp_path / "out").open("wb") as out:
+        assert xapi.start("batch", str(tmp_path / "in"), stdout=out, env=api.settings).wait(100) == 0
+
+    with (tmp_path / "out").open("rb") as lines:
+        is_long = [len(line) > MIB for line in lines]
+    assert is_long == [False] * 105 + [True] * 4
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ decides what it does next, and each step leads to one place where it waits:
 - for a retry: in `_retries`, until its time has come
 - for its output: in `_long_responses`, a few milliseconds at a time, or with the filters
 
-Only new lines are held back: when as many requests as *jobs* are in flight, when the memory budget has no room, or
-when the token is about to change. What has begun always goes on, so that memory is freed and a rejected token is
-replaced. One request is exempt from the memory budget, or all could wait for room: the one whose end lets others end.
+Only new lines are held back: when as many requests as *jobs* are in flight, when the reserve of the memory budget is
+used up, or when the token is about to change. What has begun always goes on, so that memory is freed and a rejected
+token is replaced. A long response waits while the budget has no room; short ones use the reserve, so that no line waits
+for the processing of others. One request is exempt from the memory budget, or all could wait for room: the one whose
+end lets others end.
 """
 
 import heapq
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
+_SMALL = 64 * 1024  # bytes of a response that may use the reserve of the memory budget
 # Seconds that a request waits for others, to be sent with them. With ten times as many, the requests to a remote server
 # proceed in step, and the connections wait for each other.
 _LONGEST_COLLECTION = 0.0002
@@ -187,8 +190,10 @@ class Engine:
     def _start_requests(self) -> None:
         """Start as many requests as may be in flight, and send them together; none waits long for the others."""
         flush_time = time.monotonic() + _LONGEST_COLLECTION
-        while self._filters.has_slot(len(self._requests)) and not (self._is_stopping or self._gate.is_closed):
-            if not self._budget.has_room and self._requests:
+        while self._filters.has_slot(len(self._requests) - len(self._long_responses.items)):  # which are complete
+            if self._is_stopping or self._gate.is_closed:
+                break
+            if not self._budget.has_room and not self._budget.has_reserve and self._requests:
                 break
             entry, self._held = self._held or self._next_entry(), None
             if entry is None:
@@ -315,10 +320,10 @@ class Engine:
             self._connections.check_idle(connection)
             return
         exchange = request.exchange
-        if not self._budget.has_room and not self._is_exempt(request):
+        memory = exchange.memory
+        if not self._budget.has_room and not self._may_receive(request, memory):
             self._connections.pause(exchange)
             return
-        memory = exchange.memory
         try:
             reply = exchange.process(events)
         except NetworkError as error:
@@ -363,6 +368,10 @@ class Engine:
             self._resume(request, error)
 
     # memory
+
+    def _may_receive(self, request: InFlight, memory: int) -> bool:
+        """Return whether *request*, of whose response *memory* bytes have arrived, goes on without room for it."""
+        return (memory < _SMALL and self._budget.has_reserve) or self._is_exempt(request)
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.

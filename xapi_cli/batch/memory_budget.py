@@ -1,14 +1,23 @@
 """A common limit on the memory for input, responses and output in progress."""
 
 LIMIT = 24 * 1024 * 1024
+_RESERVE = 8 * 1024 * 1024
 
 
 class MemoryBudget:
-    """Count bytes in memory, up to *limit*; callers admit at least one body of the maximum size in any case."""
+    """Count bytes in memory, up to *limit*; callers admit at least one body of the maximum size in any case.
+
+    Beyond the limit, there is a reserve for what is small.
+    """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.left = limit  # bytes; below 0 if more was admitted
         self.has_room = limit > 0
+
+    @property
+    def has_reserve(self) -> bool:
+        """Whether the reserve has room too."""
+        return self.left > -_RESERVE
 
     def add(self, size: int) -> None:
         """Add *size* bytes to the count."""
