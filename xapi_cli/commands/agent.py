@@ -1,4 +1,12 @@
-"""Manage the agent, which makes commands faster (Linux)."""
+"""Manage the agent, which makes commands faster (Linux).
+
+Examples:
+
+\b
+  xapi agent start --idle 8h
+  xapi agent status
+  xapi agent stop
+"""
 
 import sys
 from typing import TYPE_CHECKING, Annotated

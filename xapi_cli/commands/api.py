@@ -1,4 +1,12 @@
-"""Load, look up and compare API descriptions (OpenAPI)."""
+"""Load, look up and compare API descriptions (OpenAPI).
+
+Examples:
+
+\b
+  xapi api load /openapi.json
+  xapi api show POST /x-api/echo
+  xapi api diff
+"""
 
 from typing import TYPE_CHECKING, Annotated
 

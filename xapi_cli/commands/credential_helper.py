@@ -1,4 +1,11 @@
-"""Provide the token to Bazel and other programs."""
+"""Provide the token to Bazel and other programs.
+
+Examples:
+
+\b
+  echo '{"uri": "https://api.example.com/x-api/me"}' |
+    xapi credential-helper get
+"""
 
 from typing import TYPE_CHECKING
 

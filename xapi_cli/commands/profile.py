@@ -1,4 +1,12 @@
-"""Manage profiles (named sets of settings)."""
+"""Manage profiles (named sets of settings).
+
+Examples:
+
+\b
+  xapi profile list
+  xapi profile show --json | jq -r .base_url
+  xapi profile set timeout 10
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

@@ -1,4 +1,12 @@
-"""Show the token or its status."""
+"""Show the token or its status.
+
+Examples:
+
+\b
+  xapi token show --header |
+    curl -H @- https://api.example.com/x-api/me
+  xapi token status --min-ttl 1h
+"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
