@@ -120,6 +120,17 @@ def test_a_profile_that_loses_its_base_url_sends_them_anywhere_with_a_warning(xa
     )
 
 
+def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
+    configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
+
+    assert xapi("profile", "set", "base_url", "https://api.test").err == "xapi: set base_url of profile default\n"
+    assert xapi("profile", "set", "base_url", "other.test").err == (
+        "xapi: warning: the password_command of profile default now runs for https://other.test\n"
+        "xapi: warning: the headers of profile default are now sent to https://other.test\n"
+        "xapi: set base_url of profile default\n"
+    )
+
+
 def test_a_hint_to_log_in_to_another_account_keeps_the_settings_of_this_one(xapi: Xapi) -> None:
     configured(xapi, "https://api.test", f'username = "me"\n{HEADERS}')
 

@@ -21,7 +21,7 @@ from xapi_cli.system.render import printable
 from xapi_cli.system.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from xapi_cli.runtime import Runtime
 
@@ -136,11 +136,13 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
       xapi profile set password_command 'pass show api'
     """
     runtime: Runtime = ctx.obj
-    stored, name = _checked(key, value), ""
+    stored, name, before = _checked(key, value), "", dict[str, object]()
 
     def change(document: "config_file.Document") -> "config_file.Document":
         nonlocal name
-        name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.contents(document))
+        found = config_file.contents(document)
+        name = resolve.selected_profile(runtime.flags, runtime.environ, found)
+        before.update(found.profiles.get(name, {}))
         document = config_file.with_profile(document, name)
         document["profiles"][name][key] = stored
         return document
@@ -148,7 +150,17 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     runtime.edit_config(change)
     if warning := _warning(key, value, stored):
         runtime.terminal.warn(warning)
+    if key == "base_url" and before.get("base_url") != stored:
+        _warn_of_new_destination(runtime, name, before, str(stored))
     runtime.terminal.note(f"set {key} of profile {name}")
+
+
+def _warn_of_new_destination(runtime: "Runtime", name: str, settings: "Collection[str]", destination: str) -> None:
+    """Warn that what is secret in the *settings* of the profile *name* goes to *destination* from now on."""
+    if "password_command" in settings:
+        runtime.terminal.warn(f"the password_command of profile {name} now runs for {destination}")
+    if "headers" in settings:
+        runtime.terminal.warn(f"the headers of profile {name} are now sent to {destination}")
 
 
 @settings_flags("profile", *MESSAGES)
@@ -181,10 +193,8 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     if key not in before:
         runtime.terminal.note(f"{key} is not set in profile {name}")
         return
-    if key == "base_url" and "password_command" in before:
-        runtime.terminal.warn(f"the password_command of profile {name} now runs for any base URL")
-    if key == "base_url" and "headers" in before:
-        runtime.terminal.warn(f"the headers of profile {name} are now sent to any base URL")
+    if key == "base_url":
+        _warn_of_new_destination(runtime, name, before, "any base URL")
     runtime.terminal.note(f"removed {key} from profile {name}")
 
 
