@@ -1,6 +1,7 @@
 """The environment in which commands run: settings, terminal, account and HTTP client, each created on first use."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -113,21 +114,22 @@ class Runtime:
     def default_headers(self) -> "tuple[tuple[str, str], ...]":
         """The headers of the profile for each request to the API; warns if they belong to another account.
 
-        In a command of `xapi proxy`, the proxy adds them, so that there is nothing to warn of.
+        Does not warn in a command of `xapi proxy`, which adds them.
         """
-        if (reason := self.settings.headers_mismatch) and not self._uses_own_proxy:
+        if (reason := self.settings.headers_mismatch) and not self._is_in_command_of_proxy:
             owner = f"profile {self.settings.profile} {reason.removeprefix('it ')}"
             self.terminal.warn(f"the default headers are not sent: {owner}")
         return self.settings.headers
 
     @property
-    def _uses_own_proxy(self) -> bool:
-        """Whether the token is for a base URL on this machine only, as in a command of `xapi proxy`."""
+    def _is_in_command_of_proxy(self) -> bool:
+        """Whether `xapi proxy` has started this process, and the token is the key of that proxy."""
         from xapi_cli.http import urls
         from xapi_cli.http.connection import is_loopback
 
         found = self.settings.token_base_url
-        return found is not None and is_loopback(urls.origin(found)[1])
+        has_socket = sys.platform == "win32" or self.environ.get("XAPI_PROXY_SOCKET")  # Windows has none
+        return bool(has_socket) and found is not None and is_loopback(urls.origin(found)[1])
 
     def with_profile(self, hint: str | None) -> str | None:
         """Return *hint* with the profile that an option selects added to the commands in it that use a profile.

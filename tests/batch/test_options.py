@@ -12,7 +12,7 @@ ROWS = options._rows(BatchOptions)  # noqa: SLF001 - those that the command has
 
 
 @pytest.mark.parametrize("name", sorted(ROWS.keys() - {"merge", "input"}))
-def test_merge_excludes_each_option_that_sends_requests(name: str) -> None:
+def test_merge_excludes_every_other_option(name: str) -> None:
     other: Any = not ROWS[name].default if isinstance(ROWS[name].default, bool) else ["1"]
 
     with pytest.raises(UsageError) as caught:
@@ -20,5 +20,5 @@ def test_merge_excludes_each_option_that_sends_requests(name: str) -> None:
     assert caught.value.message == f"--merge and {ROWS[name].row.names[0]} cannot be combined"
 
 
-def test_merge_can_check_the_input() -> None:
+def test_merge_accepts_input() -> None:
     BatchOptions(files=["a"], merge=True, input="b").check()

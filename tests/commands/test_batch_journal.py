@@ -271,7 +271,7 @@ def test_a_journal_of_another_version_is_not_modified(xapi: Xapi, tmp_path: Path
 
     assert (code, lines, file.read_bytes()) == (2, [], before)
     assert err == (
-        f"xapi: error: the journal {file} was written by another version of xapi, in its format 9;"
+        f"xapi: error: the journal {file} was written by another version of xapi (format 9);"
         " complete the batch with that version, or pass another --journal\n"
     )
 

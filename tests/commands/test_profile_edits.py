@@ -63,9 +63,7 @@ def test_unset_of_a_key_that_is_not_set_changes_nothing(xapi: Xapi, args: tuple[
     assert config_of(xapi) == WRITTEN
 
 
-@pytest.mark.states(
-    "profile unset base_url and profile set base_url warn that the command runs for any base URL, or for the new one."
-)
+@pytest.mark.states("profile unset base_url warns that the command now runs for any base URL.")
 def test_unset_of_the_base_url_warns_if_the_password_command_is_no_longer_bound_to_it(xapi: Xapi) -> None:
     write_config(xapi)
 

@@ -120,6 +120,7 @@ def test_a_profile_that_loses_its_base_url_sends_them_anywhere_with_a_warning(xa
     )
 
 
+@pytest.mark.states("profile set base_url warns that it now runs for the new one.")
 def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
     configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
 
@@ -170,7 +171,9 @@ def test_xapi_does_not_warn_where_the_proxy_adds_them(xapi: Xapi, sandbox: Sandb
         ("X-Original-URL", ["--allow", "GET /a"], "remove the header from the profile, or omit --allow"),
     ],
 )
-def test_the_proxy_adds_none_that_evades_its_rules(xapi: Xapi, header: str, options: list[str], message: str) -> None:
+def test_the_proxy_does_not_start_with_one_that_evades_its_rules(
+    xapi: Xapi, header: str, options: list[str], message: str
+) -> None:
     configured(xapi, "http://127.0.0.1:9", f'headers = ["{header}: /b"]\n')
 
     outcome = xapi("proxy", *options, env={"XAPI_TOKEN": "abc"})

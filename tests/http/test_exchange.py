@@ -208,11 +208,11 @@ def test_an_error_records_whether_the_request_was_sent(method: str, hint: str | 
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "is_said"),
+    ("method", "status", "has_hint"),
     [("POST", 200, True), ("PATCH", 302, True), ("POST", 503, False), ("PUT", 200, False)],
 )
-def test_a_truncated_body_says_whether_the_request_may_have_been_processed(
-    method: str, status: int, is_said: bool
+def test_the_error_for_a_truncated_body_states_whether_the_request_may_have_been_processed(
+    method: str, status: int, has_hint: bool
 ) -> None:
     begun = exchange(method)
     begun.receive(b"HTTP/1.1 %d Hm\r\nContent-Length: 9\r\n\r\nabc" % status)
@@ -221,8 +221,8 @@ def test_a_truncated_body_says_whether_the_request_may_have_been_processed(
     with pytest.raises(NetworkError) as caught:
         begun.body()
 
-    said = f"the {method} may have been processed: check before you send it again"
-    assert caught.value.hint == (said if is_said else None)
+    hint = f"the {method} may have been processed: check before you send it again"
+    assert caught.value.hint == (hint if has_hint else None)
 
 
 def test_a_407_of_a_proxy_is_an_error_and_that_of_a_server_a_response() -> None:

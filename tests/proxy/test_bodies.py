@@ -94,7 +94,7 @@ def test_slow_bodies_end_when_they_end(xapi: Xapi) -> None:
         assert b"1\r\n7\r\n0\r\n\r\n" in server.received[0]
 
 
-def test_a_truncated_response_is_not_complete_for_a_client_that_waits_for_its_end(xapi: Xapi) -> None:
+def test_a_client_that_reads_until_the_end_gets_a_reset_if_the_response_is_truncated(xapi: Xapi) -> None:
     with (
         Server([request(), send(CHUNKED + b"5\r\nhello\r\n"), close()]) as server,
         proxy(xapi, bearing(server)) as running,

@@ -2,8 +2,8 @@
 
 A warm command has the output, exit status, files and signals of a cold one. This module has what concerns the process:
 what a worker must have in common with its client, what it adopts before the command begins (`adopt`), and what it
-creates again, as the start of a process does (`start_with`). What the client sends, such as its arguments and streams,
-is in `protocol.request`; `worker` takes it over.
+creates again, as the start of a process does (`start_with`). What the client sends is in `protocol`: its arguments and
+environment in `request`, its streams in `send_request`; `worker` takes it over.
 """
 
 import os

@@ -196,7 +196,7 @@ class Master:
         return self._has_room and not self._stopping and not self._failures.seconds_to_wait()
 
     def _refill(self, *, is_wanted: bool) -> None:
-        """Start workers: at once if no command runs or a client waits, otherwise after a delay.
+        """Start workers: immediately if no command runs or a client waits, otherwise after a delay.
 
         After an upgrade of the package, the agent ends instead.
         """

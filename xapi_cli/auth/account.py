@@ -68,7 +68,7 @@ class Account:
     def check(self) -> None:
         """Raise what `token` raises if there is neither a token nor a way to get one; send nothing to the API.
 
-        The stored token, or the failure, of a login that another process performs is awaited.
+        With automatic logins, wait for a login of another process, and for its token or its failure.
         """
         if not self._automatic or (self._must_prompt and self._passwords.prompt is None):
             self.token()

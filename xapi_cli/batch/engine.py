@@ -12,11 +12,11 @@ decides what it does next, and each step leads to one place where it waits:
 - for a retry: in `_retries`, until its time has come
 - for its output: in `_long_responses`, a few milliseconds at a time, or with the filters
 
-Only new lines are held back: when as many requests as *jobs* are in flight, when the reserve of the memory budget is
-used up, or when the token is about to change. What has begun always goes on, so that memory is freed and a rejected
-token is replaced. A long response waits while the budget has no room; short ones use the reserve, so that no line waits
-for the processing of others. One request is exempt from the memory budget, or all could wait for room: the one whose
-end lets others end.
+New lines are held back: when as many requests as *jobs* are in flight, when the rate limiter does not permit them, when
+the reserve of the memory budget is used up, or when the token is about to change. A request that has begun goes on, so
+that memory is freed and a rejected token is replaced; only its response waits, after the first 64 KiB, while the budget
+has no room. So short responses do not wait for the long ones of other lines. One request is exempt from the memory
+budget, or all could wait for room: the one whose end lets others end.
 """
 
 import heapq
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
-_SMALL = 64 * 1024  # bytes of a response that may use the reserve of the memory budget
+_RESERVED_START = 64 * 1024  # the first bytes of each response, which may use the reserve of the memory budget
 # Seconds that a request waits for others, to be sent with them. With ten times as many, the requests to a remote server
 # proceed in step, and the connections wait for each other.
 _LONGEST_COLLECTION = 0.0002
@@ -190,7 +190,7 @@ class Engine:
     def _start_requests(self) -> None:
         """Start as many requests as may be in flight, and send them together; none waits long for the others."""
         flush_time = time.monotonic() + _LONGEST_COLLECTION
-        while self._filters.has_slot(len(self._requests) - len(self._long_responses.items)):  # which are complete
+        while self._filters.has_slot(len(self._requests) - len(self._long_responses.items)):  # the latter are complete
             if self._is_stopping or self._gate.is_closed:
                 break
             if not self._budget.has_room and not self._budget.has_reserve and self._requests:
@@ -221,7 +221,7 @@ class Engine:
         try:
             step = request.flow.throw(result) if isinstance(result, Exception) else request.flow.send(result)
         except XapiError as error:
-            # the traceback has this frame, which has the error: a cycle, which would keep the body in memory
+            # the traceback refers to this frame, which refers to the error: the cycle would keep the body in memory
             self._finish(request, error.with_traceback(None))
             return
         if isinstance(step, Send):
@@ -353,7 +353,7 @@ class Engine:
         self._resume(request, reply)
 
     def _pause_if_asked(self, reply: BufferedResponse) -> None:
-        """Send nothing for as long as the API asks in *reply*, if it does."""
+        """If the API asks for a pause in *reply*, send nothing for that long."""
         seconds = retry.requested_pause(reply.status, reply.raw_headers)
         if seconds is not None and self._unsent.pause(seconds):
             self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
@@ -370,8 +370,8 @@ class Engine:
     # memory
 
     def _may_receive(self, request: InFlight, memory: int) -> bool:
-        """Return whether *request*, of whose response *memory* bytes have arrived, goes on without room for it."""
-        return (memory < _SMALL and self._budget.has_reserve) or self._is_exempt(request)
+        """Return whether *request* goes on although the budget has no room; its response uses *memory* bytes so far."""
+        return (memory < _RESERVED_START and self._budget.has_reserve) or self._is_exempt(request)
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.

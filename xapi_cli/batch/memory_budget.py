@@ -7,7 +7,7 @@ _RESERVE = 8 * 1024 * 1024
 class MemoryBudget:
     """Count bytes in memory, up to *limit*; callers admit at least one body of the maximum size in any case.
 
-    Beyond the limit, there is a reserve for what is small.
+    Beyond the limit, there is a reserve for new lines and for the beginning of each response.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -16,7 +16,7 @@ class MemoryBudget:
 
     @property
     def has_reserve(self) -> bool:
-        """Whether the reserve has room too."""
+        """Whether there is room in the limit or in the reserve."""
         return self.left > -_RESERVE
 
     def add(self, size: int) -> None:

@@ -156,7 +156,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
 
 
 def _warn_of_new_destination(runtime: "Runtime", name: str, settings: "Collection[str]", destination: str) -> None:
-    """Warn that what is secret in the *settings* of the profile *name* goes to *destination* from now on."""
+    """Warn that the password command and the headers in the *settings* of profile *name* are for *destination* now."""
     if "password_command" in settings:
         runtime.terminal.warn(f"the password_command of profile {name} now runs for {destination}")
     if "headers" in settings:

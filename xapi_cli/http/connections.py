@@ -59,7 +59,7 @@ class CarriedExchange(Exchange):
         try:
             data: bytes | OSError | None = self.connection.receive_now()
         except OSError as error:
-            data = error.with_traceback(None)  # which has this frame, a cycle
+            data = error.with_traceback(None)  # it refers to this frame, and the frame to the error
         if data is None:
             return False
         self.receive(data)

@@ -104,8 +104,8 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
     """The final response of a call: the last step, unless its result is a `Resume`.
 
     *from_api* is False if the redirects left the API's origin before it. *refused_redirect* is the reason why the
-    response is a redirect that was not followed. *refused_retry* is the reason why a transient failure was not retried,
-    if its method is the reason.
+    response is a redirect that was not followed. *refused_retry* is why a transient failure was not retried: the
+    method, or, from `request.send`, what ended the retries after a 429.
     """
 
     response: AnyResponse

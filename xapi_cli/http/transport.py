@@ -375,7 +375,7 @@ class _BlockingExchange:
         try:
             data = self._connection.receive(wait) if wait else self._connection.receive_now()
         except OSError as error:
-            data = error.with_traceback(None)  # which has this frame, a cycle
+            data = error.with_traceback(None)  # it refers to this frame, and the frame to the error
         if data is not None:
             self.record.receive(data)
 

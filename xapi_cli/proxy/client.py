@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FIRST = 3.0  # seconds in which a client that has connected is expected to send its first request
 _NEXT = 0.5  # seconds after its last data in which one is expected to send another request
-_LINGER = "=HH" if sys.platform == "win32" else "=ii"  # the form of SO_LINGER
+_LINGER_FORMAT = "=HH" if sys.platform == "win32" else "=ii"
 _BLOCK = 65_536
 _MAX_INPUT = 262_144  # bytes that were received and not used yet; then nothing more is read
 _MAX_OUTPUT = 262_144  # bytes of a response that the client has not read; then nothing more is received for it
@@ -126,9 +126,9 @@ class Client:
             self._socket.shutdown(socket.SHUT_WR)
 
     def reset_at_close(self) -> None:
-        """Let the client see an error instead of the end of the output; a Unix socket has no such error."""
+        """Make `close` reset a TCP connection, so that the client does not regard the output as complete."""
         with suppress(OSError):
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(_LINGER, 1, 0))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(_LINGER_FORMAT, 1, 0))
 
     def close(self) -> None:
         """Close the connection."""

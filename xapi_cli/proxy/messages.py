@@ -20,8 +20,8 @@ _HOP_BY_HOP = frozenset(
         b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-_TOKEN = authorization.NAME.lower().encode("ascii")
-_NOT_FORWARDED = _HOP_BY_HOP | {_TOKEN, b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
+_AUTHORIZATION = authorization.NAME.lower().encode("ascii")
+_NOT_FORWARDED = _HOP_BY_HOP | {_AUTHORIZATION, b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
 _NOT_RETURNED = _HOP_BY_HOP | {b"content-length", b"set-cookie", b"set-cookie2"}
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _LINK = b"link"
@@ -47,7 +47,7 @@ def request_head(head: RequestHead, call: Call, route: Route, token: Token | Non
 
 
 def _forwarded_lines(head: RequestHead, defaults: Sequence[Header]) -> bytes:
-    """Return the header lines of *head* that concern the API, after those *defaults* that it does not contain."""
+    """Return the header lines of *head* that concern the API, after those *defaults* that they do not replace."""
     dropped = _NOT_FORWARDED | head.listed(b"connection")
     fields = zip(head.names, head.fields, strict=True)
     own = [(sent.decode(), value.decode(*ENCODING)) for sent, (name, value) in fields if name not in dropped]

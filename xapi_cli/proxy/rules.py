@@ -64,13 +64,17 @@ class Rules(NamedTuple):
         return urls.split_server(f"{self.base_url}/")[0]
 
     def check_added(self, headers: Iterable[str]) -> None:
-        """Raise UsageError if one of the names *headers*, which the proxy adds to each request, evades these rules."""
+        """Raise UsageError if the proxy must not add *headers*, given as names, because one evades these rules."""
         names = list(headers)
-        if self.write_remedy is not None:
-            read_only.check("GET", names, remedy=self.write_remedy)
-        if self.allowed and (name := _selecting(names)):
+        if self.write_remedy is not None and (name := read_only.override_in(names)):
             raise UsageError(
-                f"the header {name} of the profile selects another method or path, which --allow cannot limit",
+                f"the proxy was not started: the header {name} of the profile selects another method (read-only mode)",
+                hint=f"remove the header from the profile, or {self.write_remedy}",
+            )
+        if self.allowed and (name := _override_in(names)):
+            raise UsageError(
+                f"the proxy was not started: --allow cannot limit the header {name} of the profile, which selects"
+                " another method or path",
                 hint="remove the header from the profile, or omit --allow",
             )
 
@@ -131,7 +135,7 @@ class Rules(NamedTuple):
                 read_only.check(head.method, names, remedy=self.write_remedy)
             except UsageError as error:
                 raise Refusal(403, "read-only", str(error)) from None
-        if self.allowed and (name := _selecting(names)):
+        if self.allowed and (name := _override_in(names)):
             raise Refusal(403, "not-allowed", f"the header {name} selects another method or path; see --allow")
         path = urls.path_of(url) or "/"
         if self.allowed and not any(each.matches(head.method, path) for each in self.allowed):
@@ -140,6 +144,6 @@ class Rules(NamedTuple):
             )
 
 
-def _selecting(headers: Sequence[str]) -> str | None:
-    """Return the first of the names *headers* that selects another method or path for some frameworks."""
+def _override_in(headers: Sequence[str]) -> str | None:
+    """Return a name in *headers* that selects another method or path in some frameworks, or None."""
     return read_only.override_in(headers) or read_only.override_in(headers, read_only.PATH_OVERRIDES)

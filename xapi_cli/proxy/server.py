@@ -65,9 +65,9 @@ class Server:
     """Forward the requests that *rules* allow with a token of *tokens*, over connections of *network*.
 
     *timeout*, in seconds, limits each wait for the API or for the headers of a request. *redact* removes secrets from a
-    message, and *complete* gives a failure its hint. *headers* are added to each request that does not contain them.
-    *descriptors* is how many this process may have, None for any number. With *interactive*, a login may prompt the
-    user; it then blocks all calls. *log* gets each request that is sent.
+    message, and *complete* gives a failure its hint. *headers* are added to each request, unless a forwarded field has
+    the same name. *descriptors* is how many this process may have, None for any number. With *interactive*, a login may
+    prompt the user; it then blocks all calls. *log* gets each request that is sent.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class Server:
         try:
             step = call.flow.throw(result) if isinstance(result, Exception) else call.flow.send(result)
         except XapiError as error:
-            self._fail(call, error.with_traceback(None))  # which has this frame, a cycle
+            self._fail(call, error.with_traceback(None))  # it refers to this frame, and the frame to the error
             return
         except Exception as error:  # noqa: BLE001 - of a login, for example; the other calls go on
             self._fail(call, unexpected(error))

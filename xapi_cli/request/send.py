@@ -1,4 +1,4 @@
-"""Send one API call, and return its final response and the failure that `errors` defines for the status."""
+"""Send one API call, and return its final response; `status_error` returns the failure for its status."""
 
 import re
 import time

@@ -170,7 +170,7 @@ class ChunkedItem:
         """Write one item and read it back; raise NotStored if the text differs."""
         self._items.set(name, text)
         stored = self._items.get(name)
-        if stored is not None and not text.startswith(stored) and not self._stores():
+        if stored is not None and not text.startswith(stored) and not self._stores_new_item():
             raise NotStored  # the old text is still there
         for _ in range(self._max_copies):
             if stored is None or text.startswith(stored):
@@ -180,8 +180,8 @@ class ChunkedItem:
         if stored != text:
             raise NotStored
 
-    def _stores(self) -> bool:
-        """Return whether a new item can be read back."""
+    def _stores_new_item(self) -> bool:
+        """Write a new item, read it back and delete it; return whether it was stored."""
         self._items.set(_PROBE, _PROBE)
         if self._items.get(_PROBE) != _PROBE:
             return False

@@ -71,7 +71,7 @@ class TokenRepository:
 
     @property
     def storage(self) -> str:
-        """The name of the storage in use; `auto` until its store is open."""
+        """The name of the storage in use; until its store is open, that of the setting, such as `auto`."""
         return self.row.name if self._store else self.setting
 
     @property
@@ -152,7 +152,7 @@ class TokenRepository:
                     hint="try again, or end that process if it hangs",
                 ) from error
             except LockUnavailable as error:
-                self._report_unless_shared(error)
+                self._continue_unless_shared(error)
             yield
 
     def put(self, record: Record, write: Callable[[Record], bool]) -> bool:
@@ -213,7 +213,7 @@ class TokenRepository:
             return None if data is None else data.decode("ascii")
         return None
 
-    def _report_unless_shared(self, error: "OSError | LockUnavailable") -> None:
+    def _continue_unless_shared(self, error: "OSError | LockUnavailable") -> None:
         if self.row.logins != "shared":  # such a store has its own locks
             self.continue_without_lock(error)
 
@@ -266,7 +266,7 @@ class TokenRepository:
                     f" {error.strerror}",
                     hint="free space there: `xapi logout` would not find the token otherwise",
                 ) from error
-            self._report_unless_shared(error)  # without an entry, `logout` of this account still finds its record
+            self._continue_unless_shared(error)  # without an entry, `logout` of this account still finds its record
 
     def _warn_once_without_locks(self, error: "OSError | LockUnavailable") -> None:
         from xapi_cli.system.lock import state_error

@@ -18,10 +18,10 @@ _CLOSED_AT_START: set[int] = set()
 def reserve() -> None:
     """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number.
 
-    A library may have opened a file under that number already, as libffi does when it is loaded.
+    If a library, such as libffi, has already opened a file under that number, only record that the stream was closed.
     """
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
-        if stream is None:  # Python has found it closed
+        if stream is None:  # it was closed when Python started
             _CLOSED_AT_START.add(number)
         try:
             os.fstat(number)

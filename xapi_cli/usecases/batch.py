@@ -216,7 +216,7 @@ class Batch:
 
     def _keep_source(self, line: bytes) -> None:
         """Write *line*, an input line that failed, to the file of --failed, which is completed only if that works."""
-        assert self._failed is not None  # noqa: S101 - otherwise, the writer has no such function
+        assert self._failed is not None  # noqa: S101 - without --failed, the writer does not get this function
         try:
             self._failed.write(line)
         except OutputError:

@@ -54,7 +54,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
     rules = Rules(base_url, key, allowed, f"start the proxy {change}" if settings.read_only else None)
     rules.check_added(name for name, _ in runtime.default_headers)
     tokens = runtime.tokens(serves=True)
-    tokens.current()  # logs in now if that is necessary: while the command runs, nobody may be there to ask
+    tokens.current()  # logs in now if necessary: while a command runs, the proxy does not prompt
     network = Network(timeout=settings.timeout, ca_bundle=settings.ca_bundle, environ=runtime.environ)
     server = Server(
         network,

@@ -71,7 +71,7 @@ def test_a_flat_object_is_read_like_any_other(text: str, monkeypatch: pytest.Mon
 
 
 def test_a_deep_value_is_not_decoded() -> None:
-    deep = "[" * 99_000 + "]" * 99_000  # too deep for each version of Python
+    deep = "[" * 99_000 + "]" * 99_000  # too deep for every version of Python
     values, texts = members(f'{{"a": {deep}}}')
 
     assert isinstance(values["a"], TooDeep)

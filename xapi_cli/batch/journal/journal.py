@@ -31,7 +31,7 @@ _MAX_RESULT_START = 160  # bytes of a stored result before its output line
 _INPUT = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
 _DAMAGED = re.compile(rb'\{"damaged": (\d{1,15}), ')
 _SEED = re.compile(rb'\{"seed": "([0-9a-f]{32})", ')
-_VERSION = b"2"  # of the format: of all patterns here, and of the checksums
+_VERSION = b"2"  # of the format, which the patterns here and the checksums define
 _HEADER = re.compile(rb'\{"xapi-journal": (\d{1,9}), ')
 _SHORT = 8192  # bytes; a longer line is not kept in memory
 
@@ -219,7 +219,7 @@ class Journal:
             raise self._other_header(json.loads(line.start[:-CHECKSUM_LENGTH] + b"}"))
         else:
             raise UsageError(
-                f"the journal {self._shown} was written by another version of xapi, in its format {header[1].decode()}",
+                f"the journal {self._shown} was written by another version of xapi (format {header[1].decode()})",
                 hint="complete the batch with that version, or pass another --journal",
             )
 
