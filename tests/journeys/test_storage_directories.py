@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,16 @@ def test_a_renewal_opens_few_directories(xapi: Xapi, sandbox: Sandbox) -> None:
     opened = [line for line in log.read_text().splitlines() if "O_DIRECTORY" in line and "O_NONBLOCK" not in line]
     paths = [xapi.state, xapi.home / ".config"]
     assert len(opened) <= 12 + sum(len(path.parts) for path in paths), "\n".join(opened)
+
+
+def test_any_use_of_the_token_removes_what_was_recorded_about_older_failed_logins(xapi: Xapi, sandbox: Sandbox) -> None:
+    assert xapi("login", env=sandbox.settings).code == 0
+    assert xapi("token", "show", "--fresh", env=sandbox.settings | {"XAPI_PASSWORD": "wrong"}).code == 10
+    attempts = xapi.state / "attempts"
+    (recorded,) = attempts.glob("*.refused")
+    old = attempts / f"{'0' * 32}.refused"
+    old.write_bytes(b"")
+    os.utime(old, (time.time() - 100,) * 2)
+
+    assert xapi("token", "status").code == 0
+    assert list(attempts.iterdir()) == [recorded]

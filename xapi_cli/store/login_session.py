@@ -15,6 +15,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store.failure_files import FailureFiles
 from xapi_cli.store.login_lock import LoginLock
 from xapi_cli.store.protocol import LoggedOut
+from xapi_cli.store.repository import FAILURES
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.tokens import Record
 
@@ -32,7 +33,7 @@ class LoginSession:
     def __init__(self, repository: "TokenRepository", limit: float) -> None:
         self._repository, self._identity = repository, repository.identity
         self._lock = LoginLock(repository.state.lock_file(f"{self._identity.key}.login"))
-        self._files = FailureFiles(repository.state.directory("attempts"))
+        self._files = FailureFiles(repository.state.directory(FAILURES))
         self._files.remove_old()
         self._markers: LogoutMarkers | None = None  # at `begin`; None if a logout since then cannot be noticed
 

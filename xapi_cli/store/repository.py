@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xapi_cli.system.lock import LockUnavailable
     from xapi_cli.system.private_files import StateFile
 
+FAILURES = "attempts"  # the directory with the logins that failed in the last minute
 _REJECTED = "rejected"  # the directory with a file for each account whose token the API rejected last
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
@@ -219,6 +220,7 @@ class TokenRepository:
 
     def _read_first(self) -> Record | None:
         """Open the store and read it; with `auto`, fall back to a store in memory if that fails."""
+        self._remove_old_failures()
         try:
             store = open_store(self.row, self.options)
             record = store.read(self.identity)
@@ -234,6 +236,14 @@ class TokenRepository:
             store, record = open_store(self.row, self.options), None
         self._store = store
         return record
+
+    def _remove_old_failures(self) -> None:
+        """Remove what was recorded about failed logins more than a minute ago: another login may never follow."""
+        with suppress(OSError, UsageError):  # usually, no login has failed: one system call
+            if os.listdir(self.state.path / FAILURES):
+                from xapi_cli.store.failure_files import FailureFiles
+
+                FailureFiles(self.state.directory(FAILURES)).remove_old()
 
     def _read_from(self, store: "Store") -> Record | None:
         try:
