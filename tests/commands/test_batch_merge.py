@@ -114,6 +114,9 @@ def test_an_empty_output_is_that_of_a_shard_without_lines(xapi: Xapi, tmp_path: 
 # invalid usage
 
 
+@pytest.mark.states(
+    "If a line does not even begin like one of an output, nothing is printed, and xapi exits with code 2."
+)
 @pytest.mark.parametrize(
     "text",
     [
