@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import FileIO
+from mmap import PAGESIZE
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -168,12 +170,23 @@ def _secrets_in_agent(agent: Agent) -> set[bytes]:
 
 def _memory(pid: int) -> bytes:
     """Return the writable memory of the process *pid*; that of a process that is not dumpable needs privileges."""
-    parts = []
+    parts: list[bytes] = []
     with open(f"/proc/{pid}/maps", encoding="ascii") as maps, Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
         for line in maps:
             addresses, mode, *_ = line.split()
             if mode.startswith("rw"):
                 start, end = (int(address, 16) for address in addresses.split("-"))
-                memory.seek(start)
-                parts.append(memory.read(end - start))
+                parts += _readable(memory, start, end)
     return b"".join(parts)
+
+
+def _readable(memory: FileIO, start: int, end: int) -> Iterator[bytes]:
+    """Yield the memory between two addresses, without guard pages, which newer C libraries have inside a mapping."""
+    try:
+        memory.seek(start)
+        yield memory.read(end - start)
+    except OSError:
+        if end - start > PAGESIZE:
+            middle = start + (end - start) // PAGESIZE // 2 * PAGESIZE
+            yield from _readable(memory, start, middle)
+            yield from _readable(memory, middle, end)
