@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import brotli
 import pytest
 
 from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, jsonl, measured, paths, respond_to_all
@@ -213,6 +214,28 @@ def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path,
         process.stdin.close()
 
     assert max(waits) < 1.5
+
+
+@pytest.mark.slow
+def test_the_decoders_of_small_responses_with_large_windows_share_the_budget(xapi: Xapi) -> None:
+    body = brotli.compress(BODIES["JSON"][1], lgwin=24)
+    coded = Reply(body, headers=(("Content-Type", "application/json"), ("Content-Encoding", "br")))
+    with Api(lambda received: coded) as api:
+        _, peak = _peak(xapi, 14, "-j", "14", env=api.settings)
+
+    assert len(body) < 100
+    assert peak < 100
+
+
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_with_one_job_a_response_is_processed_before_the_next_line_is_sent(xapi: Xapi, size: int) -> None:
+    missing = Reply(f"[{'1,' * size}1]".encode(), status=404, headers=(("Content-Type", "application/json"),))
+    (xapi.home / "in").write_text(paths(20))
+    with Api(lambda received: missing) as api:
+        outcome = xapi("batch", "-j", "1", "--fail-fast", str(xapi.home / "in"), env=api.settings)
+        assert len(api.requests) == 1
+
+    assert (outcome.code, outcome.out.count("\n")) == (4, 1)
 
 
 @pytest.mark.slow

@@ -13,10 +13,11 @@ decides what it does next, and each step leads to one place where it waits:
 - for its output: in `_long_responses`, a few milliseconds at a time, or with the filters
 
 New lines are held back: when as many requests as *jobs* are in flight, when the rate limiter does not permit them, when
-the reserve of the memory budget is used up, or when the token is about to change. A request that has begun goes on, so
-that memory is freed and a rejected token is replaced; only its response waits, after the first 64 KiB, while the budget
-has no room. So short responses do not wait for the long ones of other lines. One request is exempt from the memory
-budget, or all could wait for room: the one whose end lets others end.
+the memory budget has no room, or when the token is about to change. A request that has begun goes on, so that memory is
+freed and a rejected token is replaced; only its response waits while the budget has no room. One request is exempt from
+the memory budget, or all could wait for room: the one whose end lets others end. While long responses that have arrived
+are processed, new lines, and the first 64 KiB of each response, use a reserve: no line waits for the processing of
+another.
 """
 
 import heapq
@@ -39,7 +40,7 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError, XapiError
-from xapi_cli.http import authorization, retry
+from xapi_cli.http import authorization, content_coding, retry
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
 from xapi_cli.http.event_loop import EventLoop
@@ -190,10 +191,8 @@ class Engine:
     def _start_requests(self) -> None:
         """Start as many requests as may be in flight, and send them together; none waits long for the others."""
         flush_time = time.monotonic() + _LONGEST_COLLECTION
-        while self._filters.has_slot(len(self._requests) - len(self._long_responses.items)):  # the latter are complete
-            if self._is_stopping or self._gate.is_closed:
-                break
-            if not self._budget.has_room and not self._budget.has_reserve and self._requests:
+        while self._filters.has_slot(len(self._requests)) and not (self._is_stopping or self._gate.is_closed):
+            if not self._budget.has_room and self._requests and not self._may_use_reserve:
                 break
             entry, self._held = self._held or self._next_entry(), None
             if entry is None:
@@ -247,7 +246,8 @@ class Engine:
             self._end(request)
             return
         assert isinstance(outcome, FinalResponse)  # noqa: S101 - an error has no body
-        size = len(outcome.response.body)
+        response = outcome.response
+        size = len(response.body) + content_coding.memory_of(response.head.headers.get(b"content-encoding"))
         request.memory += size
         self._budget.add(size)
         self._long_responses.add(request, steps)
@@ -371,7 +371,12 @@ class Engine:
 
     def _may_receive(self, request: InFlight, memory: int) -> bool:
         """Return whether *request* goes on although the budget has no room; its response uses *memory* bytes so far."""
-        return (memory < _RESERVED_START and self._budget.has_reserve) or self._is_exempt(request)
+        return (memory < _RESERVED_START and self._may_use_reserve) or self._is_exempt(request)
+
+    @property
+    def _may_use_reserve(self) -> bool:
+        """Whether short responses go on although the budget has no room: it has the bodies that are processed."""
+        return bool(self._long_responses) and self._budget.has_reserve
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.

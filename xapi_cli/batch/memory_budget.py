@@ -7,7 +7,7 @@ _RESERVE = 8 * 1024 * 1024
 class MemoryBudget:
     """Count bytes in memory, up to *limit*; callers admit at least one body of the maximum size in any case.
 
-    Beyond the limit, there is a reserve for new lines and for the beginning of each response.
+    Beyond the limit, there is a reserve for what is short.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:

@@ -30,7 +30,8 @@ class _Coding(NamedTuple):
     """A content coding with the *names* that servers send for it, and the function that decodes its blocks.
 
     With *library*, as users install it, *decode* also receives the first of the *modules* that is installed and whose
-    decompressor has the attribute *needs*, which older versions do not have.
+    decompressor has the attribute *needs*, which older versions do not have. *memory* is how many bytes a decoder may
+    take in addition to what it is given and yields.
     """
 
     names: Sequence[str]
@@ -38,6 +39,7 @@ class _Coding(NamedTuple):
     library: str = ""
     modules: Sequence[str] = ()
     needs: str = ""
+    memory: int = 0
 
     @property
     def is_available(self) -> bool:
@@ -60,6 +62,12 @@ class _Coding(NamedTuple):
 def accepted() -> str:
     """Return the value of Accept-Encoding: the codings that can be decoded here."""
     return ", ".join(each.names[0] for each in _CODINGS if each.is_available)
+
+
+def memory_of(content_encoding: bytes | None) -> int:
+    """Return how many bytes the decoder for *content_encoding* may take."""
+    name = (content_encoding or b"").strip().lower().decode("latin-1")
+    return next((each.memory for each in _CODINGS if name in each.names), 0)
 
 
 def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
@@ -206,7 +214,7 @@ def _corrupt(coding: str) -> NetworkError:
 
 
 def _truncated(coding: str) -> NetworkError:
-    return _error(f"the {coding} body was truncated", "try again")
+    return _error(f"the {coding} body was truncated", "send the request again if it can be repeated")
 
 
 def _error(message: str, hint: str) -> NetworkError:
@@ -216,6 +224,13 @@ def _error(message: str, hint: str) -> NetworkError:
 _CODINGS = (
     _Coding(("gzip", "x-gzip"), _decode_gzip),
     _Coding(("deflate",), _decode_deflate),
-    _Coding(("br",), _decode_brotli, "brotli 1.2 or later", ("brotli", "brotlicffi"), needs="can_accept_more_data"),
-    _Coding(("zstd",), _decode_zstd, "zstandard", ("zstandard",)),
+    _Coding(
+        ("br",),
+        _decode_brotli,
+        "brotli 1.2 or later",
+        ("brotli", "brotlicffi"),
+        needs="can_accept_more_data",
+        memory=16 * 2**20,  # the largest window (RFC 7932, section 9.1)
+    ),
+    _Coding(("zstd",), _decode_zstd, "zstandard", ("zstandard",), memory=8 * 2**20),  # the largest window (RFC 9659)
 )

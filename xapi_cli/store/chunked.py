@@ -12,6 +12,7 @@ There must be only one reader or writer at a time. The text must be a JSON objec
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -182,8 +183,9 @@ class ChunkedItem:
 
     def _stores_new_item(self) -> bool:
         """Write a new item, read it back and delete it; return whether it was stored."""
-        self._items.set(_PROBE, _PROBE)
-        if self._items.get(_PROBE) != _PROBE:
+        text = os.urandom(8).hex()  # a killed process may have left another one
+        self._items.set(_PROBE, text)
+        if self._items.get(_PROBE) != text:
             return False
         self._items.delete(_PROBE)
         return True
