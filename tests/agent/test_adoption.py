@@ -13,7 +13,7 @@ import pytest
 from tests.agent.conftest import use_patiently, wait_for_workers
 from tests.agent.running import RunningAgent, running_agent
 from tests.support.ownership import OTHER_USER, needs_root
-from tests.support.program import Xapi
+from tests.support.program import PYTHON, Xapi
 from tests.support.servers import OK, Server, request, send
 from tests.support.skips import IMPOSSIBLE
 
@@ -178,6 +178,16 @@ def test_a_closed_stream_behaves_as_without_the_agent(shell: Shell, closed: str)
 
     assert shell.counts == (0, {"closed standard stream": 1})
     assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+def test_a_closed_stream_whose_number_a_library_has_taken_behaves_as_without_the_agent(shell: Shell) -> None:
+    code = "import os, sys; os.open(os.devnull, os.O_RDWR); sys.argv[1:] = ['token', 'show']"
+    code += "; from xapi_cli.__main__ import main; main()"
+    outcome = shell(f'{PYTHON} -c "{code}" >&-')
+
+    assert shell.counts == (0, {"closed standard stream": 1})
+    assert outcome.returncode == 14
+    assert outcome.stderr == b"xapi: error: stdout is closed; redirect it to a file or to /dev/null\n"
 
 
 def test_limits_apply_to_the_command(shell: Shell, server: Server) -> None:

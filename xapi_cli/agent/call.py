@@ -36,7 +36,7 @@ def run(connection: "socket") -> None:
     worker, reason = -1, b""
     lifeline: tuple[int, ...] = ()
     try:
-        if connection.fileno() < protocol.STREAMS:
+        if connection.fileno() < protocol.STREAMS or None in (sys.stdin, sys.stdout, sys.stderr):
             reason = protocol.CLOSED_STREAM
             return
         connection.settimeout(READY_TIMEOUT)
