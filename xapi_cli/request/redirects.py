@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.calls import Call
 
 MAX_REDIRECTS = 10  # that are followed in a row
-TOO_MANY_REDIRECTS = "more than ten redirects"  # also in the docstring of `errors.RedirectError`
+TOO_MANY_REDIRECTS = "more than ten redirects"  # and in the docstring of `errors.RedirectError`
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
