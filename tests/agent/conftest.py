@@ -19,6 +19,7 @@ from tests.agent import relays
 from tests.agent.relays import Relay
 from tests.agent.runtimes import guarded_directory
 from tests.http.clients import tls_of
+from tests.support.fork_server import ForkServer
 from tests.support.keeper_process import KeeperProcess
 from tests.support.program import PROGRAM, Xapi
 from tests.support.threads import wait_until
@@ -207,15 +208,15 @@ def own_agent(stopped: Agent) -> Agent:
 class _Shared:
     """The agent that tests share, and those that it replaced."""
 
-    def __init__(self, home: Path, runtimes: Path) -> None:
-        self._home, self._runtimes = home, runtimes
+    def __init__(self, home: Path, runtimes: Path, forks: ForkServer | None) -> None:
+        self._home, self._runtimes, self._forks = home, runtimes, forks
         self._agents: list[Agent] = []
 
     def runtime(self) -> Path:
         """Return the runtime directory of an agent whose processes are running, and none of its commands."""
         if not self._agents or not self._is_usable(self._agents[-1]):
             number = len(self._agents)
-            agent = Agent(Xapi(self._home / str(number)), Path(tempfile.mkdtemp(dir=self._runtimes)))
+            agent = Agent(Xapi(self._home / str(number), self._forks), Path(tempfile.mkdtemp(dir=self._runtimes)))
             self._agents.append(agent)
             agent.start()
         return self._agents[-1].directory.parent
@@ -237,8 +238,10 @@ class _Shared:
 
 
 @pytest.fixture(scope="session")
-def _shared_agent(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Shared]:
-    found = _Shared(tmp_path_factory.mktemp("shared-agents"), runtimes)
+def _shared_agent(
+    runtimes: Path, tmp_path_factory: pytest.TempPathFactory, forks: ForkServer | None
+) -> Iterator[_Shared]:
+    found = _Shared(tmp_path_factory.mktemp("shared-agents"), runtimes, forks)
     yield found
     found.end()
 

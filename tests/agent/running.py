@@ -1,6 +1,5 @@
 """An agent that runs during a test."""
 
-import json
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from tests.agent.conftest import wait_for_workers
 from tests.agent.runtimes import guarded_directory
 from tests.support.program import PROGRAM, clean_environ
+from xapi_cli.agent import control
 
 
 class Usage(NamedTuple):
@@ -49,8 +49,9 @@ class RunningAgent:
         wait_for_workers(self._sockets)
 
     def status(self) -> dict[str, Any]:
-        """Return what `xapi agent status --json` prints."""
-        status: dict[str, Any] = json.loads(self._run("status", "--json"))
+        """Return the status of the master process."""
+        status = control.status(self.environ)
+        assert status is not None, "the agent has ended"
         return status
 
     def served(self) -> int:
@@ -64,13 +65,12 @@ class RunningAgent:
         children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
         return {pid: usage for pid in [master, *map(int, children)] if (usage := _usage(pid))}
 
-    def _run(self, *args: str) -> str:
+    def _run(self, *args: str) -> None:
         ended = subprocess.run(
             [*self._program, "agent", *args], env=self._own_environ, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert ended.returncode == 0, ended
-        return ended.stdout
 
 
 @contextmanager

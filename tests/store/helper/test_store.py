@@ -291,7 +291,7 @@ def test_a_failed_write_leaves_the_old_record(opened: Open, tmp_path: Path) -> N
     store = _open(opened, fake.path)
     store.write(ME, SECRET)
     working = fake.path.read_text()
-    fake.path.write_text(working.replace("members = json.loads(text)", "sys.exit(9)"))
+    fake.path.write_text(working.replace("members = eval(text)", "sys.exit(9)"))
     assert "store` failed with exit code 9" in _failure(store, "store").message
     fake.path.write_text(working)
 
