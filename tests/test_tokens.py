@@ -124,6 +124,7 @@ def test_other_json_is_not_a_record(value: object) -> None:
         members(expires_at=float("nan")),
         members(password=""),
         members(password=["x"]),
+        members(password="\ud800"),
         members(password={"x": 1}),
         members(filler="x" * MAX_RECORD),
         json.dumps([json.loads(members())]),

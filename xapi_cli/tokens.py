@@ -131,7 +131,7 @@ def _record(identity: Identity, members: Any) -> Record:
         expires_at=_time_of(members["expires_at"]),
     )
     password = members.get("password")
-    return Record(token, None if password is None else _non_empty(password))
+    return Record(token, None if password is None else _encodable(password))
 
 
 def _visible(value: Any) -> str:
@@ -152,6 +152,12 @@ def _non_empty(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError
     return value
+
+
+def _encodable(value: Any) -> str:
+    """Return *value* if it can be sent: bytes that are not UTF-8 are lone surrogates (PEP 383), but not all are."""
+    _non_empty(value).encode("utf-8", "surrogateescape")
+    return str(value)
 
 
 def _text_of(time: datetime | None) -> str | None:

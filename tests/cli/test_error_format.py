@@ -82,6 +82,7 @@ def test_the_message_names_the_request_and_the_status(
     [
         (["login", "--storage", "none"], "200 OK", "network"),  # the response is no token response
         (["token", "status", "--check", "/a?b=c"], "503 Busy", "server"),
+        (["token", "status", "--check", "/a?b=c"], "401 Unauthorized", "auth"),
         (["api", "load", "/a?b=c"], "206 Partial Content", "network"),
     ],
 )

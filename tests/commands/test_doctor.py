@@ -89,6 +89,15 @@ def test_a_wrong_clock_is_reported(xapi: Xapi) -> None:
     )
 
 
+def test_a_date_of_the_server_that_is_no_time_is_not_compared(xapi: Xapi) -> None:
+    date = b"Thu, 26 Nov 2026 20:00:00 +9999999999999"
+    with Server([request(), send(b"HTTP/1.1 404 Not Found\r\nDate: %s\r\nContent-Length: 0\r\n\r\n" % date)]) as server:
+        outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
+
+    assert outcome.code == 0
+    assert line(outcome, "clock") == "pass  clock     cannot be compared: the response has no valid Date header"
+
+
 def test_the_proxy_in_use_is_named_without_its_password(xapi: Xapi, sandbox: Sandbox) -> None:
     proxy = f"http://me:hunter2@127.0.0.1:{free_port()}"
 

@@ -142,6 +142,16 @@ def test_the_error_of_a_logout_does_not_suggest_another_storage(
         )
 
 
+def test_an_item_that_is_no_text_is_deleted(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**xapi.fake_keyring("Bytes"), **sandbox.settings}
+    assert "warning" in xapi("token", "show", env=env).err
+    assert (xapi.home / "items.json").read_text() != "[]"
+
+    assert xapi("logout", env=env).code == 0
+
+    assert (xapi.home / "items.json").read_text() == "[]"
+
+
 def test_a_logout_during_a_login_is_not_undone(xapi: Xapi) -> None:
     gate = Gate()
     body = b'{"access_token": "late"}'

@@ -113,7 +113,7 @@ def test_after_the_time_limit_the_last_body_goes_where_errors_go(
     assert outcome.code == 12
     assert outcome.out == ('{"state":"running"}' if out else "")
     assert ('{"state":"running"}\n' in outcome.err) is err
-    assert "--until was not met within 1s, in 1 attempt; raise --max-time to wait longer\n" in outcome.err
+    assert "--until was not met within 1 s, in 1 attempt; raise --max-time to wait longer\n" in outcome.err
     assert not Path(file).exists()
 
 

@@ -12,7 +12,7 @@ from xapi_cli.http import retry
 from xapi_cli.request.body.spool import Spool
 from xapi_cli.request.output import decoded
 from xapi_cli.request.send import Outcome
-from xapi_cli.settings import durations
+from xapi_cli.system.render import decimal
 
 if TYPE_CHECKING:
     from xapi_cli.request.calls import Call
@@ -116,6 +116,6 @@ class Polling:
     def _raise_if_over(self, cause: XapiError | None = None) -> None:
         if time.monotonic() >= self._deadline:
             raise NotMet(
-                f"--until was not met within {durations.text(self._limit)}, in {self._attempts.count()}",
+                f"--until was not met within {decimal(self._limit)} s, in {self._attempts.count()}",
                 hint="raise --max-time to wait longer",
             ) from cause

@@ -185,10 +185,9 @@ class ChunkedItem:
         """Write a new item, read it back and delete it; return whether it was stored."""
         text = os.urandom(8).hex()  # a killed process may have left another one
         self._items.set(_PROBE, text)
-        if self._items.get(_PROBE) != text:
-            return False
-        self._items.delete(_PROBE)
-        return True
+        if (stored := self._items.get(_PROBE)) is not None:
+            self._items.delete(_PROBE)
+        return stored == text
 
     def _trim(self, generation: str, start: int, head: _Head) -> None:
         """Delete the chunks of *generation* from number *start* on, in descending order, so that no gap hides one.

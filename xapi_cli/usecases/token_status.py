@@ -67,7 +67,12 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
             hint = f"replace the token, or unset {subject.variable}"
         else:
             hint = registry.login_hint(repository.row)
-        raise _error(state, hint)
+        error = _error(state, hint)
+        if url is not None and status == _REJECTED:
+            from xapi_cli.request.calls import displayed_without_query
+
+            error.concerning(status=status, method="GET", url=displayed_without_query(url))
+        raise error
 
 
 def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepository | None") -> int:

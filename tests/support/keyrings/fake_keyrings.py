@@ -180,6 +180,14 @@ class Keeping(Plain):
             super().delete_password(service, username)
 
 
+class Bytes(Plain):
+    """Return bytes, not text."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        text: Any = super().get_password(service, username)
+        return None if text is None else text.encode()
+
+
 class HangingAfterFirstCall(Plain):
     """Respond once, then never again."""
 

@@ -73,7 +73,7 @@ class BackendItems:
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*, or None if there is none."""
         value = self._call("reading the keyring", self._text, self._service + name, self._username)
-        return value if isinstance(value, str) else None
+        return value if value is None or isinstance(value, str) else _UNDECODABLE
 
     def set(self, name: str, text: str) -> None:
         """Store *text* as the item *name*; raise ItemRejected if it may be too long."""

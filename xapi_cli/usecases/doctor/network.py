@@ -46,7 +46,7 @@ def check_clock(findings: Findings) -> Check:
     date = findings.response.headers.get("Date") if findings.response is not None else ""
     try:
         server_time = parsedate_to_datetime(date)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return Check("clock", "pass", "cannot be compared: the response has no valid Date header")
     server_time = server_time if server_time.tzinfo else server_time.replace(tzinfo=UTC)
     difference = findings.runtime.now() - server_time
