@@ -274,14 +274,13 @@ def test_an_unknown_command_gets_a_suggestion(xapi: Xapi, args: str, meant: str)
 @pytest.mark.parametrize(
     ("args", "group"),
     [("profile remov a", " profile"), ("profile remane a", " profile"), ("profile usnet a", " profile"),
-     ("logou", ""), ("revok", ""), ("agent stp", " agent")],
+     ("logou", ""), ("revok", ""), ("agent stp", " agent"), ("profil remove a", " profile"), ("agnt stop", " agent")],
 )  # fmt: skip
 def test_a_typo_does_not_lead_to_a_destructive_command(xapi: Xapi, args: str, group: str) -> None:
     outcome = xapi(*args.split())
 
     assert outcome.code == 2
     assert not re.search(r"remove|unset|logout|stop", outcome.err), outcome
-    assert "did you mean" not in outcome.err or "rename" in outcome.err
     assert f"xapi{group}" in outcome.err
 
 

@@ -259,7 +259,7 @@ def test_a_refused_connection_exits_with_11_and_an_unresponsive_server_with_12(x
         (("--base-url", "http://u:CANARY@api.test"), {}, "--base-url"),
         (("--base-url", ""), {}, "--base-url is empty"),
         (("--profile", ""), {}, "--profile is empty"),
-        (("--profile", "a b"), {}, "'a b' is not a valid profile name"),
+        (("--profile", "a b"), {}, "--profile: 'a b' is not a valid profile name"),
         (("--storage", "cloud"), {}, "--storage: 'cloud' is not a valid storage"),
         (("--timeout", "0"), {}, "--timeout: '0' is not a valid duration"),
         ((), {"XAPI_TIMEOUT": "soon"}, "XAPI_TIMEOUT: 'soon' is not a valid duration"),

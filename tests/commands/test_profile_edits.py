@@ -86,6 +86,45 @@ def test_unset_of_an_unknown_key_exits_with_2(xapi: Xapi) -> None:
     assert config_of(xapi) == WRITTEN
 
 
+# The comments above a header are about its profile, although the table before continues up to the header.
+COMMENTED = """# first
+[profiles.a]
+timeout = 1
+
+# second: ask before changing
+# it
+[profiles.b]
+timeout = 2
+# end
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "old", "new"),
+    [
+        (("set", "retry", "3", "-p", "a"), "timeout = 1\n", "timeout = 1\nretry = 3\n"),
+        (("set", "retry", "3", "-p", "b"), "timeout = 2\n", "timeout = 2\nretry = 3\n"),
+        (("remove", "a"), "[profiles.a]\ntimeout = 1\n", ""),
+        (("remove", "b"), "[profiles.b]\ntimeout = 2\n# end\n", ""),
+    ],
+)
+def test_the_comments_of_another_profile_stay_where_they_are(
+    xapi: Xapi, args: tuple[str, ...], old: str, new: str
+) -> None:
+    write_config(xapi, COMMENTED)
+
+    assert xapi("profile", *args).code == 0
+    assert config_of(xapi) == COMMENTED.replace(old, new)
+
+
+def test_a_login_adds_settings_below_those_of_its_profile(xapi: Xapi, sandbox: Sandbox) -> None:
+    write_config(xapi, COMMENTED)
+
+    assert xapi("login", "-p", "a", env=sandbox.settings).code == 0
+    assert config_of(xapi).startswith("# first\n[profiles.a]\ntimeout = 1\nbase_url = ")
+    assert config_of(xapi).endswith(COMMENTED.partition("timeout = 1\n")[2])
+
+
 FORMS = {
     "tables": WRITTEN,
     "comments": "[profiles.work] # one\n# two\ntimeout = 1 # three\n\n# four\n[profiles.home]\n",

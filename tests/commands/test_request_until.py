@@ -107,7 +107,8 @@ def test_after_the_time_limit_the_last_body_goes_where_errors_go(
 ) -> None:
     with Server([request(), send(RUNNING), request(), sleep(60)]) as server:
         file = str(tmp_path / "file")
-        options = ("--max-time", "1", "--error-body", destination, "-o", file)
+        meta = tmp_path / "meta"
+        options = ("--max-time", "1", "--error-body", destination, "-o", file, "--meta", str(meta))
         outcome = xapi("request", "/", *UNTIL, *options, env=bearing(server))
 
     assert outcome.code == 12
@@ -115,6 +116,7 @@ def test_after_the_time_limit_the_last_body_goes_where_errors_go(
     assert ('{"state":"running"}\n' in outcome.err) is err
     assert "--until was not met within 1 s, in 1 attempt; raise --max-time to wait longer\n" in outcome.err
     assert not Path(file).exists()
+    assert json.loads(meta.read_bytes())["bytes"] == (len(b'{"state":"running"}') if out or err else 0)
 
 
 def test_other_options_apply_to_the_last_response(xapi: Xapi, tmp_path: Path) -> None:

@@ -202,6 +202,25 @@ CASES: dict[str, tuple[tuple[Any, ...], object, list[str], list[str]]] = {
             "!GET /items response 200 type changed from string to object",
         ],
     ),
+    "the schema of a response": (
+        (*GET, "responses", "200", "content", "application/json", "schema"),
+        NOTHING,
+        ["!GET /items response 200 type changed from object to any"],
+        [
+            "GET /items response 200 type changed from any to object",
+            "GET /items response 200 field items added",
+            "GET /items response 200 field next added",
+        ],
+    ),
+    "the schema of a body": (
+        (*POST, "requestBody", "content", "application/json", "schema"),
+        NOTHING,
+        [
+            "POST /items body type changed from object to any",
+            *(f"!POST /items body field {name} removed" for name in ("name", "secret", "parent", "labels")),
+        ],
+        ["!POST /items body type changed from any to object"],
+    ),
     "a success": (
         (*GET, "responses", "200"),
         NOTHING,

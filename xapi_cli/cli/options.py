@@ -77,7 +77,7 @@ def settings_flags(
                 runtime.command = ctx.command_path.removeprefix("xapi ")
                 runtime.may_create_profile, runtime.suggests_login = may_create_profile, suggests_login
                 _set_messages(runtime)
-                if set(ACCOUNT) <= set(names):
+                if "max_time" in names:
                     _limit_time(runtime)
                 command(ctx, **given | {name: _value(given[name], field) for name, field in converted.items()})
 

@@ -135,8 +135,9 @@ def unknown_command(
         return UsageError(f"unknown command of `{path}`", hint="did you mean `xapi request PATH`?")
     words = " ".join(args[:2])
     suggestion = SYNONYMS.get(path, {}).get(words) or _equivalent(path, args[0], names)
-    if suggestion and suggestion in names and len(args) > 1 and args[1] in subcommands(suggestion):
-        suggestion += f" {args[1]}"
+    subcommand = args[1] if len(args) > 1 and args[1] not in _DESTRUCTIVE else ""
+    if suggestion and suggestion in names and subcommand in subcommands(suggestion):
+        suggestion += f" {subcommand}"
     hint = f"did you mean `{path} {suggestion}`?" if suggestion else f"see `{path} --help`"
     return UsageError("unknown command" if path == "xapi" else f"unknown command of `{path}`", hint=hint)
 

@@ -144,7 +144,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
         name = resolve.selected_profile(runtime.flags, runtime.environ, found)
         before.update(found.profiles.get(name, {}))
         document = config_file.with_profile(document, name)
-        document["profiles"][name][key] = stored
+        config_file.set_setting(document, name, key, stored)
         return document
 
     runtime.edit_config(change)

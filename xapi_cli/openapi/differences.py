@@ -160,8 +160,8 @@ def _labeled(changes: Iterable[SchemaChange], kind: str = "") -> Iterator[tuple[
 def _common(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
     """Yield the schemas for each media type that both have."""
     for media_type, schema in old.items():
-        if media_type in new and schema is not None and new[media_type] is not None:
-            yield schema, new[media_type]
+        if media_type in new:
+            yield schema or {}, new[media_type] or {}  # without a schema, any value is valid
 
 
 def _of_media_types(

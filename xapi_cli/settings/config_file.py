@@ -17,7 +17,7 @@ from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import UnsafePath, anchored_path, closing
 
 if TYPE_CHECKING:
-    from tomlkit.items import InlineTable, Key
+    from tomlkit.items import InlineTable, Item, Key
 
     Document = MutableMapping[str, Any]  # as tomlkit or tomllib returns it
     Change = Callable[[Document], Document | None]
@@ -111,6 +111,15 @@ def with_profile(document: "Document", name: str) -> "Document":
     return tomlkit.parse(f"{text}\n{header}" if text else header)
 
 
+def set_setting(document: "Document", name: str, key: str, value: object) -> None:
+    """Set *key* to *value* in the profile *name*, which exists, of *document*."""
+    profile = document["profiles"][name]
+    comments = _taken_comments(profile)
+    profile[key] = value
+    if comments:
+        profile.value.body.extend(comments)
+
+
 def remove_setting(document: "Document", name: str, key: str) -> None:
     """Remove *key* from the profile *name* of *document*; the profile remains, even if it has no other settings."""
     import tomllib
@@ -129,7 +138,13 @@ def remove_setting(document: "Document", name: str, key: str) -> None:
 
 def remove_profile(document: "Document", name: str) -> None:
     """Remove the profile *name*, which exists, from *document*; another profile is the default then."""
-    del document["profiles"][name]
+    profiles = document["profiles"]
+    names = [*profiles]
+    if comments := "".join(item.as_string() for _, item in _taken_comments(profiles[name])):
+        for following in names[names.index(name) + 1 :][:1]:
+            trivia = profiles[following].trivia
+            trivia.indent = comments + trivia.indent
+    del profiles[name]
     if not document["profiles"]:
         del document["profiles"]
     if document.get("default_profile") == name:
@@ -162,6 +177,20 @@ def with_profile_renamed(document: "Document", old: str, new: str) -> "Document"
         return tomlkit.parse(f"default_profile = {tomlkit.item(new).as_string()}\n\n{tomlkit.dumps(renamed)}")
     renamed["default_profile"] = new
     return renamed
+
+
+def _taken_comments(profile: "Document") -> "list[tuple[Key | None, Item]]":
+    """Remove the comments and empty lines at the end of the table *profile* and return them.
+
+    Usually they are about the next profile, but to tomlkit they belong to the one before.
+    """
+    import tomlkit
+
+    taken: list[tuple[Key | None, Item]] = []
+    if isinstance(profile, tomlkit.items.Table):
+        while (body := profile.value.body) and body[-1][0] is None:
+            taken.insert(0, body.pop())
+    return taken
 
 
 def _read_text(path: Path) -> str | None:

@@ -76,7 +76,7 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
     if flags.get("profile") == "":
         raise empty_option("--profile")
     name = flags.get("profile") or environ.get(variable) or found.default_profile or "default"
-    return values.profile_name(name)
+    return str(prefixed(_selector_of_profile(flags, environ), values.profile_name, name))
 
 
 def missing_profile(name: str, found: config_file.Config, otherwise: str | None = None) -> UsageError:
@@ -97,12 +97,20 @@ def _missing_profile(
     name: str, flags: Flags, environ: Mapping[str, str], found: config_file.Config, *, or_log_in: bool
 ) -> UsageError:
     """Return the error for the selected profile *name*, which does not exist, with what selects it if not a flag."""
-    (variable,) = SETTINGS["profile"].variables
     is_from_flag = bool(flags.get("profile"))
     otherwise = None if or_log_in else "give --base-url and --username instead" if is_from_flag else ""
     error = missing_profile(name, found, otherwise)
-    place = variable if environ.get(variable) else SETTINGS["profile"].top_level_key
+    place = _selector_of_profile(flags, environ)
     return error if is_from_flag else UsageError(f"{place}: {error.message}", hint=error.hint)
+
+
+def _selector_of_profile(flags: Flags, environ: Mapping[str, str]) -> str:
+    """Return the name of what selects the profile: the flag, the variable, or the key of the config file."""
+    row = SETTINGS["profile"]
+    if flags.get("profile"):
+        return row.flags[0]
+    (variable,) = row.variables
+    return variable if environ.get(variable) else str(row.top_level_key)
 
 
 def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:

@@ -251,7 +251,7 @@ class Login:
                     table.pop(key, None)
             for key, value in values.items():
                 if table.get(key) != value:
-                    table[key] = value
+                    config_file.set_setting(document, name, key, value)
             return document
 
         try:
