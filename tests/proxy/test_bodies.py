@@ -9,14 +9,30 @@ import httpx
 import pytest
 
 from tests.commands.api import bearing
-from tests.proxy.running import proxy
+from tests.proxy.running import Proxy, proxy
 from tests.support.program import Xapi
-from tests.support.servers import OK, Peer, Server, close, drip, forever, hang, head, request, send, wait_for
+from tests.support.servers import OK, Peer, Server, close, drip, forever, hang, head, request, reset, send, wait_for
 
 BLOCK = b"x" * 65_536
 SIZE = 64 * 2**20  # bytes that are read of an endless body
 MOST = 16 * 2**20  # bytes
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED_OK = CHUNKED + b"2\r\nok\r\n0\r\n\r\n"
+
+
+def post(running: Proxy, *lines: str) -> bytes:
+    """Return the request line and headers of an upload."""
+    fields = {"Host": "{}:{}".format(*running.address), **running.headers}
+    own = [f"{name}: {value}" for name, value in fields.items()]
+    return "\r\n".join(["POST / HTTP/1.1", *own, *lines, "", ""]).encode()
+
+
+def receive(connection: socket.socket, text: bytes = b"") -> bytes:
+    """Return what arrives until *text* has, or up to the end of the connection if that is empty."""
+    received = b""
+    while not (text and text in received) and (block := connection.recv(65_536)):
+        received += block
+    return received
 
 
 @pytest.mark.parametrize(
@@ -53,7 +69,6 @@ def test_an_endless_request_takes_constant_memory(xapi: Xapi) -> None:
             size += len(peer.sock.recv(2**20))
         has_all.set()
 
-    start = b"POST / HTTP/1.1\r\nHost: %b\r\nAuthorization: Bearer %b\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + BLOCK + b"\r\n"
     with (
         Server([request(), send(OK)], [head(), wait_for(is_full), read_all, hang()]) as server,
@@ -63,8 +78,7 @@ def test_an_endless_request_takes_constant_memory(xapi: Xapi) -> None:
         client.get("/")
         before = running.memory()
         with socket.create_connection(running.address, timeout=1) as connection:
-            host = "{}:{}".format(*running.address)
-            connection.sendall(start % (host.encode(), running.settings["XAPI_TOKEN"].encode()))
+            connection.sendall(post(running, "Transfer-Encoding: chunked"))
             unsent = memoryview(chunk)
             while not has_all.is_set():
                 try:
@@ -116,3 +130,38 @@ def test_a_response_that_stops_is_not_complete_for_the_client(xapi: Xapi) -> Non
         assert next(blocks) == b"hello"
         with pytest.raises(httpx.RemoteProtocolError):
             next(blocks)
+
+
+@pytest.mark.parametrize("reply", [OK, CHUNKED_OK], ids=["length", "chunked"])
+def test_a_response_that_is_complete_before_the_upload_reaches_a_client_that_goes_on_sending(
+    xapi: Xapi, reply: bytes
+) -> None:
+    has_begun, is_gone = threading.Event(), threading.Event()
+    script = [head(), send(reply), wait_for(has_begun), reset(), lambda peer: is_gone.set()]
+    with (
+        Server(script) as server,
+        proxy(xapi, bearing(server)) as running,
+        socket.create_connection(running.address, timeout=30) as connection,
+    ):
+        connection.sendall(post(running, f"Content-Length: {64 * len(BLOCK)}") + BLOCK)
+        received = receive(connection, b"ok")
+        has_begun.set()
+        assert is_gone.wait(30)
+        connection.sendall(63 * BLOCK)
+        received += receive(connection)
+
+    assert received == reply
+
+
+def test_a_response_is_complete_even_if_the_api_stops_reading_the_upload(xapi: Xapi) -> None:
+    def shrink(peer: Peer) -> None:
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, len(BLOCK))
+
+    with (
+        Server([shrink, head(), send(CHUNKED_OK), hang()]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+        socket.create_connection(running.address, timeout=30) as connection,
+    ):
+        connection.sendall(post(running, f"Content-Length: {SIZE}"))
+        connection.sendall(192 * BLOCK)  # more than the buffers of the connections take
+        assert receive(connection) == CHUNKED_OK

@@ -539,7 +539,7 @@ class Server:
         elif (error := exchange.timeout_error()) is not None:
             self._failed(call, exchange, error)
         else:
-            self._connections.watch(exchange)
+            self._pass_on(call, exchange)
 
     def _expire_client(self, client: Client) -> None:
         """End the wait for the rest of a request, or for a client to close its connection."""

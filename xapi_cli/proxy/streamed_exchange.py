@@ -25,7 +25,7 @@ class StreamedExchange(CarriedExchange):
 
     def events(self) -> int:
         """Return the selector events to wait for."""
-        return self.connection.events(receiving=not self.is_paused, sending=self.is_sending)
+        return self.connection.events(receiving=self._is_receiving, sending=self.is_sending)
 
     def process(self, events: int) -> None:
         """Send and receive what is possible after *events*.
@@ -34,7 +34,7 @@ class StreamedExchange(CarriedExchange):
         """
         if events & EVENT_WRITE:
             self.send()
-        has_data = not self.is_paused and (events & EVENT_READ or self.over_tls) and self.receive_block()
+        has_data = self._is_receiving and (events & EVENT_READ or self.over_tls) and self.receive_block()
         if has_data and self.head is not None:  # one timeout covers the status line and headers
             self.restart_timeout()
 
@@ -60,3 +60,8 @@ class StreamedExchange(CarriedExchange):
         """Receive nothing until `resume`."""
         self.is_paused = True
         self.expires = _NEVER
+
+    @property
+    def _is_receiving(self) -> bool:
+        """Whether more of the response is to be received; what follows a complete one, such as a reset, is ignored."""
+        return not (self.is_paused or self.has_response)
