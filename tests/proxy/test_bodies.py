@@ -165,3 +165,24 @@ def test_a_response_is_complete_even_if_the_api_stops_reading_the_upload(xapi: X
         connection.sendall(post(running, f"Content-Length: {SIZE}"))
         connection.sendall(192 * BLOCK)  # more than the buffers of the connections take
         assert receive(connection) == CHUNKED_OK
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(CHUNKED_OK, b""), (CHUNKED + b"2\r\nok\r\n", b"0\r\n\r\n")], ids=["complete", "incomplete"]
+)
+def test_a_client_may_pause_in_its_upload_after_the_response_has_begun(xapi: Xapi, first: bytes, last: bytes) -> None:
+    """Another call, which begins later and times out, shows that the pause is longer than --timeout."""
+    has_all = threading.Event()
+    script = [head(), send(first), request(), lambda peer: has_all.set(), send(last)]
+    with (
+        Server(script, [request(), hang()]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+        socket.create_connection(running.address, timeout=30) as connection,
+        running.client() as client,
+    ):
+        connection.sendall(post(running, "Content-Length: 6", "Connection: close") + b"ab")
+        assert receive(connection, first[-7:]).endswith(first[-7:])
+        assert client.get("/").status_code == 504
+        connection.sendall(b"cdef")
+        assert receive(connection) == last
+        assert has_all.wait(30)

@@ -1,5 +1,6 @@
-"""The exchange of a forwarded request over a connection that takes nothing."""
+"""The exchange of a forwarded request: what it waits for, and what may be sent again."""
 
+import math
 import socket
 
 from xapi_cli.http.connection import Connection, Route
@@ -27,3 +28,36 @@ def test_a_post_of_which_tls_may_have_sent_a_part_is_not_sent_again() -> None:
 
         exchange.send()
         assert not exchange.may_resend
+
+
+def test_the_wait_for_an_api_that_takes_nothing_is_limited_after_one_for_the_client() -> None:
+    class FullAfterHead(Connection):
+        def send_now(self, data: memoryview) -> int:
+            return len(data) if bytes(data).startswith(b"POST") else 0
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        upload, connection = Upload(2), FullAfterHead(ours, Route("http", "api.test", 80))
+        exchange = StreamedExchange(connection, "POST", b"POST / HTTP/1.1\r\n\r\n", upload, 1.0)
+        exchange.send()
+        assert exchange.expires == math.inf
+
+        upload.take(bytearray(b"a"))
+        exchange.send()
+        assert exchange.expires < math.inf
+
+
+def test_the_end_of_the_upload_does_not_limit_a_pause_in_the_response() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        upload, connection = Upload(1), Connection(ours, Route("http", "api.test", 80))
+        exchange = StreamedExchange(connection, "POST", b"POST / HTTP/1.1\r\n\r\n", upload, 1.0)
+        exchange.send()
+        exchange.pause()
+
+        upload.take(bytearray(b"a"))
+        exchange.send()
+        assert exchange.expires == math.inf
+
+        exchange.resume()
+        assert exchange.expires < math.inf

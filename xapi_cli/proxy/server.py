@@ -463,19 +463,28 @@ class Server:
             if call.rejection is not None:
                 self._collect_rejection(call, exchange, call.rejection)
                 return
-            while not client.is_full and (block := exchange.body()):
-                client.output += call.framed(block)
+            self._pass_on_body(call, exchange)
         except NetworkError as error:
             self._failed(call, exchange, error)
             return
-        if exchange.has_response:
-            if exchange.is_done:
-                self._finish(call, exchange)
-                return
-        elif client.is_full:
-            exchange.pause()
+        if exchange.is_done:
+            self._finish(call, exchange)
+            return
         self._connections.watch(exchange)
         self._settle(client)
+
+    @staticmethod
+    def _pass_on_body(call: ForwardedCall, exchange: StreamedExchange) -> None:
+        """Pass on what arrived of the body of the response, and its end, which may come before that of the upload."""
+        if exchange.has_response:
+            return
+        client = call.client
+        while not client.is_full and (block := exchange.body()):
+            client.output += call.framed(block)
+        if exchange.has_response:
+            client.output += call.end_of_body
+        elif client.is_full:
+            exchange.pause()
 
     def _collect_rejection(self, call: ForwardedCall, exchange: StreamedExchange, rejection: bytearray) -> None:
         """Keep the body of a 401, which is passed on if the 401 is final; then renew the token."""
@@ -495,7 +504,6 @@ class Server:
     def _finish(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         """End *call*, whose response is complete."""
         client = call.client
-        client.output += call.end_of_body
         exchange.end()
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         assert exchange.head is not None  # noqa: S101 - the response is complete

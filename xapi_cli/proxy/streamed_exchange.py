@@ -37,6 +37,7 @@ class StreamedExchange(CarriedExchange):
         has_data = self._is_receiving and (events & EVENT_READ or self.over_tls) and self.receive_block()
         if has_data and self.head is not None:  # one timeout covers the status line and headers
             self.restart_timeout()
+        self._limit_wait()
 
     def send(self) -> None:
         """Send what has arrived of the upload, as far as the server takes it."""
@@ -48,18 +49,25 @@ class StreamedExchange(CarriedExchange):
             super().send()
             if self.unsent:
                 break
-        if not self._is_finished and not self.unsent and not self.stops_sending and self.head is None:
-            self.expires = _NEVER  # until more of the upload arrives
+        self._limit_wait()
 
     def resume(self) -> None:
         """Receive again, after a pause."""
         self.is_paused = False
-        self.restart_timeout()
+        self._limit_wait()
 
     def pause(self) -> None:
         """Receive nothing until `resume`."""
         self.is_paused = True
-        self.expires = _NEVER
+        self._limit_wait()
+
+    def _limit_wait(self) -> None:
+        """Suspend the timeout while the exchange waits for the client; begin one when it waits for the server again."""
+        awaits_upload = not (self._is_finished or self.unsent or self.stops_sending)
+        if self.is_paused or awaits_upload:
+            self.expires = _NEVER
+        elif self.expires == _NEVER:
+            self.restart_timeout()
 
     @property
     def _is_receiving(self) -> bool:
