@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.commands.api import bearing
+from tests.commands.api import bearing, response
 from tests.proxy.running import Proxy, proxy
 from tests.support.program import Xapi
 from tests.support.servers import OK, Peer, Server, close, drip, forever, hang, head, request, reset, send, wait_for
@@ -186,3 +186,22 @@ def test_a_client_may_pause_in_its_upload_after_the_response_has_begun(xapi: Xap
         connection.sendall(b"cdef")
         assert receive(connection) == last
         assert has_all.wait(30)
+
+
+def test_an_upload_that_pauses_does_not_hold_other_calls_after_a_401_with_a_new_token(xapi: Xapi) -> None:
+    """The 401 is final, although no call has shown whether the token is valid."""
+    has_begun = threading.Event()
+    login = [request(), send(response(body=b'{"access_token": "new"}'))]
+    upload = [head(), lambda peer: has_begun.set(), request(), send(OK)]
+    rejection = [request(), send(response("401 Unauthorized"))]
+    with (
+        Server(login, upload, rejection, [request(), send(OK)]) as server,
+        proxy(xapi, {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "password"}) as running,
+        socket.create_connection(running.address, timeout=30) as connection,
+        running.client() as client,
+    ):
+        connection.sendall(post(running, "Content-Length: 4", "Connection: close") + b"ab")
+        assert has_begun.wait(30)
+        assert [client.get("/").status_code for _ in range(2)] == [401, 200]
+        connection.sendall(b"cd")
+        assert receive(connection).startswith(b"HTTP/1.1 200 ")

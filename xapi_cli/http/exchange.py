@@ -107,6 +107,11 @@ class Exchange:
         """Whether a part of the request is to be sent now."""
         return bool(self.unsent) and not self.stops_sending
 
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether nothing more of the request is to be sent."""
+        return self.stops_sending or (self._is_finished and not self.unsent)
+
     # the response
 
     def receive(self, data: bytes | OSError) -> None:
@@ -153,7 +158,7 @@ class Exchange:
     @property
     def is_done(self) -> bool:
         """Whether nothing more is to be sent or received."""
-        return self.has_response and (self.stops_sending or (self._is_finished and not self.unsent))
+        return self.has_response and self.has_sent_all
 
     def _begin_body(self, head: ResponseHead) -> None:
         self.head = head

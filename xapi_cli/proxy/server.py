@@ -423,9 +423,13 @@ class Server:
         call.end()
 
     def _is_in_use(self, token: Token) -> bool:
-        """Return whether a call with *token* is in flight."""
+        """Return whether a call with *token* waits for its response; an upload may take any time until then."""
         return any(
-            each.step is not None and each.step.token is token and not each.is_responding for each in self._calls
+            each.step is not None
+            and each.step.token is token
+            and not each.is_responding
+            and (each.exchange is None or each.exchange.has_sent_all)
+            for each in self._calls
         )
 
     # responses

@@ -63,7 +63,7 @@ class StreamedExchange(CarriedExchange):
 
     def _limit_wait(self) -> None:
         """Suspend the timeout while the exchange waits for the client; begin one when it waits for the server again."""
-        awaits_upload = not (self._is_finished or self.unsent or self.stops_sending)
+        awaits_upload = not (self.has_sent_all or self.unsent)
         if self.is_paused or awaits_upload:
             self.expires = _NEVER
         elif self.expires == _NEVER:
