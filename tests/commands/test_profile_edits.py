@@ -75,6 +75,16 @@ def test_unset_of_the_base_url_warns_if_the_password_command_is_no_longer_bound_
     )
 
 
+def test_use_warns_if_the_environment_selects_another_profile(xapi: Xapi) -> None:
+    write_config(xapi)
+    note = "xapi: the default profile is now home\n"
+
+    assert xapi("profile", "use", "home", env={"XAPI_PROFILE": "home"}).err == note
+    assert xapi("profile", "use", "home", env={"XAPI_PROFILE": "work"}).err == (
+        f"xapi: warning: XAPI_PROFILE still selects work; unset it\n{note}"
+    )
+
+
 def test_unset_of_an_unknown_key_exits_with_2(xapi: Xapi) -> None:
     write_config(xapi)
 
@@ -175,6 +185,7 @@ def test_a_profile_with_an_invalid_name_can_be_renamed(xapi: Xapi) -> None:
         (("work", "work"), "profile 'work' already exists; choose another name"),
         (("work", "a b"), "'a b' is not a valid profile name; use letters, digits and the characters . _ - + @"),
         (("work", ""), "'' is not a valid profile name; use letters, digits and the characters . _ - + @"),
+        (("work", "x" * 101), f"{'x' * 101!r} is not a valid profile name; use at most 100 characters"),
     ],
 )
 def test_rename_to_an_invalid_or_existing_name_exits_with_2(xapi: Xapi, args: tuple[str, str], error: str) -> None:

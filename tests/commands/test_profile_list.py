@@ -62,7 +62,7 @@ def test_each_token_is_read_with_the_store_settings_of_its_profile(
         assert [(row["name"], row["state"]) for row in json.loads(listed.out)] == [
             ("broken", "unknown"), ("helped", "valid"),
         ]  # fmt: skip
-        assert listed.err.startswith("xapi: warning: the credential helper nowhere was not found")
+        assert listed.err.startswith("xapi: warning: profile broken: the credential helper nowhere was not found")
         assert listed.err.count("\n") == 1
 
 
@@ -122,4 +122,4 @@ def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -
     states = {row["name"]: row["state"] for row in json.loads(outcome.out)}
     assert states == {"default": "unknown", "staging": "unknown", "old": "unknown", "empty": None}
     assert (outcome.code, outcome.err.count("\n")) == (0, 1)
-    assert outcome.err.startswith("xapi: warning: ")
+    assert outcome.err.startswith("xapi: warning: profile ")

@@ -117,6 +117,8 @@ INVALID: dict[str, tuple[bytes, str]] = {
     "UTF-16": ("x = 1".encode("utf-16"), "is not valid UTF-8 at byte 0"),
     "too large": (b"#" * (1024 * 1024 + 1), "is larger than 1 MiB"),
     "an unknown key": (b"color = 1", ": unknown key color"),
+    "a key of a profile outside of one": (b"timeout = 1", ": unknown key timeout"),
+    "a profile outside of profiles": (b"[default]", ": unknown key default"),
     "an unknown table": (b"[profile.a]", ": unknown key profile"),
     "an unknown key of a profile": (b"[profiles.a]\npassword = 'CANARY'", ": unknown key profiles.a.password"),
     "a misspelled key": (b"[profiles.a]\nbase-url = 'x'", ": unknown key profiles.a.base-url"),
@@ -169,6 +171,23 @@ def test_an_invalid_file_is_reported_with_the_place_and_never_overwritten(
         assert str(caught.value).isprintable()
     assert path.read_bytes() == data
     assert os.listdir(path.parent) == ["config.toml"]
+
+
+@pytest.mark.parametrize(
+    "data, hint",
+    [
+        (b"timeout = 1", "write it below the header of a profile, such as [profiles.default]"),
+        (b"[default]", "the header of a profile is [profiles.default]"),
+        (b"[profile.a]", "did you mean profiles?"),
+        (b"default-profile = 'a'", "did you mean default_profile?"),
+    ],
+)
+def test_the_hint_says_where_a_key_belongs(path: Path, data: bytes, hint: str) -> None:
+    path.write_bytes(data)
+
+    with pytest.raises(UsageError) as caught:
+        config_file.load(path)
+    assert caught.value.hint == hint
 
 
 def _fifo(path: Path) -> None:

@@ -15,6 +15,7 @@ from xapi_cli.settings.durations import seconds, time_limit
         ("2h", 7200),
         ("7d", 604800),
         ("1h30m", 5400),
+        ("0000000000001h", 3600),
         ("1d2h3m4s", 93784),
         ("1d4s", 86404),
         ("0", 0),

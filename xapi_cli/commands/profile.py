@@ -118,6 +118,8 @@ def use(ctx: typer.Context, name: Name) -> None:
         document["default_profile"] = name
 
     runtime.edit_config(change)
+    if (selected := runtime.environ.get("XAPI_PROFILE")) and selected != name:
+        runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(selected)}; unset it")
     runtime.terminal.note(f"the default profile is now {name}")
 
 

@@ -241,7 +241,7 @@ def _validated(document: Mapping[str, Any], path: Path) -> Config:
     """Return the contents of the TOML *document*; raise UsageError for an unknown key or a value of another type."""
     for key in document:
         if key not in TOP_LEVEL_KEYS:
-            raise _unknown_key(path, key)
+            raise _unknown_key(path, key, is_table=isinstance(document[key], dict))
     for key, kind in _TOP_LEVEL.items():
         if key in document and not kind.accepts(document[key]):
             raise UsageError(f"{_shown(path)}: {key} must be {kind.toml_description}", hint=_HINT)
@@ -266,14 +266,17 @@ def _check_key(path: Path, profile: str, key: str, value: object) -> None:
         )
 
 
-def _unknown_key(path: Path, key: str) -> UsageError:
+def _unknown_key(path: Path, key: str, *, is_table: bool = False) -> UsageError:
     from xapi_cli.system.suggestions import did_you_mean
 
     known = PROFILE_KEYS if "." in key else TOP_LEVEL_KEYS
-    return UsageError(
-        f"{_shown(path)}: unknown key {printable(key)}",
-        hint=did_you_mean(key.rpartition(".")[2], known, f"the keys are {', '.join(known)}"),
-    )
+    if key in PROFILE_KEYS:
+        hint = "write it below the header of a profile, such as [profiles.default]"
+    elif is_table:
+        hint = did_you_mean(key, ("profiles",), f"the header of a profile is [profiles.{printable(key)}]")
+    else:
+        hint = did_you_mean(key.rpartition(".")[2], known, f"the keys are {', '.join(known)}")
+    return UsageError(f"{_shown(path)}: unknown key {printable(key)}", hint=hint)
 
 
 def _renamed(key: "Key", new: str) -> "Key":

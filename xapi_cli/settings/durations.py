@@ -51,8 +51,8 @@ def _parse(text: str) -> float | None:
     if re.fullmatch(_NUMBER, stripped, re.ASCII):
         return float(stripped)
     if stripped and (match := re.fullmatch(_WITH_UNITS, stripped, re.ASCII)):
-        counts = match.groups("0")
-        return sum(float(count[:_MAX_DIGITS]) * size for count, size in zip(counts, _UNITS.values(), strict=True))
+        counts = [float(count.lstrip("0")[:_MAX_DIGITS] or 0) for count in match.groups("0")]
+        return sum(count * size for count, size in zip(counts, _UNITS.values(), strict=True))
     return None
 
 

@@ -14,7 +14,8 @@ _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
 _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME_AND_PASSWORD = r"[\w.+-]+(?:@[\w.-]+)?:[^@\s]*"
 _PER_REQUEST = frozenset({"authorization", "content-type", "host", "idempotency-key"})
-_PROFILE_NAME = r"[\w@+.-]{1,100}"
+_MAX_PROFILE_NAME = 100  # characters
+_PROFILE_NAME = rf"[\w@+.-]{{1,{_MAX_PROFILE_NAME}}}"
 _HEADER_FORM = "write Name: value, one header per line"
 
 
@@ -330,9 +331,10 @@ def access_token(text: str) -> str:
 def profile_name(text: str) -> str:
     """Return *text* if it is a valid profile name; raise UsageError otherwise."""
     if not is_profile_name(text):
-        raise UsageError(
-            f"{printable(text)!r} is not a valid profile name", hint="use letters, digits and the characters . _ - + @"
-        )
+        hint = "use letters, digits and the characters . _ - + @"
+        if len(text) > _MAX_PROFILE_NAME:
+            hint = f"use at most {_MAX_PROFILE_NAME} characters"
+        raise UsageError(f"{printable(text)!r} is not a valid profile name", hint=hint)
     return text
 
 

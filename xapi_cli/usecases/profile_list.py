@@ -119,7 +119,7 @@ class _Tokens:
             token, repository = self._stored(Identity(settings.base_url, settings.username), settings, place)
         except XapiError as error:
             self._failed.add(place)
-            self._runtime.terminal.warn(str(error))
+            self._runtime.terminal.warn(f"profile {settings.profile}: {error}")
             return _UNKNOWN, None
         return state_of(token, self._runtime.now(), repository=repository), token
 
@@ -131,7 +131,7 @@ class _Tokens:
         record = repository.read()
         for warning in reports.warnings:
             self._failed.add(place)
-            self._runtime.terminal.warn(warning)
+            self._runtime.terminal.warn(f"profile {settings.profile}: {warning}")
         return (record.token if record else None), repository
 
 
