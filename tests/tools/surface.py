@@ -28,7 +28,7 @@ from xapi_cli.sandbox import Sandbox
 from xapi_cli.settings.config_file import TOP_LEVEL_KEYS
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS
 from xapi_cli.settings.variables import VARIABLES
-from xapi_cli.usecases.doctor.check import Status
+from xapi_cli.usecases.doctor.findings import Status
 from xapi_cli.usecases.profile_list import _UNKNOWN
 from xapi_cli.usecases.token_status import State
 

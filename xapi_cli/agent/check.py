@@ -6,8 +6,7 @@ import sys
 from xapi_cli.errors import XapiError
 from xapi_cli.settings.values import AgentMode
 from xapi_cli.system import agent_socket
-from xapi_cli.usecases.doctor.check import Check
-from xapi_cli.usecases.doctor.findings import Findings
+from xapi_cli.usecases.doctor.findings import Check, Findings
 
 _UNUSED = "calls run without it"
 

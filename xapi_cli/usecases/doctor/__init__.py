@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import ChecksFailed, XapiError
-from xapi_cli.usecases.doctor import installation, network, tokens
-from xapi_cli.usecases.doctor.check import Check, NotChecked
-from xapi_cli.usecases.doctor.findings import Findings
+from xapi_cli.usecases.doctor import checks
+from xapi_cli.usecases.doctor.findings import Check, Findings, NotChecked
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
 _Row = tuple[str, Callable[[Findings], Check]]
 
 _CHECKS: tuple[_Row, ...] = (
-    ("python", installation.check_python),
-    ("config", installation.check_config),
-    ("profile", installation.check_profile),
-    ("network", network.check_network),
-    ("clock", network.check_clock),
-    ("tls", network.check_tls),
-    ("proxy", network.check_proxy),
-    ("state", installation.check_state),
-    ("keyring", tokens.check_store),
-    ("token", tokens.check_token),
-    ("password", tokens.check_password),
+    ("python", checks.check_python),
+    ("config", checks.check_config),
+    ("profile", checks.check_profile),
+    ("network", checks.check_network),
+    ("clock", checks.check_clock),
+    ("tls", checks.check_tls),
+    ("proxy", checks.check_proxy),
+    ("state", checks.check_state),
+    ("keyring", checks.check_store),
+    ("token", checks.check_token),
+    ("password", checks.check_password),
 )
 
 _LAST_OF_SETTINGS = "profile"
