@@ -133,7 +133,7 @@ def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> N
       xapi api diff
       xapi api diff new.json --json | jq 'any(.[]; .breaking)'
     """
-    from xapi_cli.usecases import api_diff
+    from xapi_cli.usecases import api_load
 
     runtime: Runtime = ctx.obj
-    raise typer.Exit(api_diff.diff(runtime, source, as_json=json))
+    raise typer.Exit(api_load.diff(runtime, source, as_json=json))
