@@ -13,8 +13,7 @@ from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.differences import Change, Comparison, Description
 from xapi_cli.openapi.documents import parse
 from xapi_cli.openapi.fields import SchemaReader
-from xapi_cli.openapi.references import References
-from xapi_cli.openapi.schemas import TooComplex
+from xapi_cli.openapi.schemas import References, TooComplex
 
 OLD = openapi(
     {

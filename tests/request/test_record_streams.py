@@ -2,7 +2,7 @@
 
 import pytest
 
-from xapi_cli.request.record_streams import is_record_stream
+from xapi_cli.request.jq.event_stream import is_record_stream
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """Compile an OpenAPI 3 or Swagger 2 description into operations."""
 
+import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi.operations import Body, DescribedParameter, Details, Operation, Parameter, Response
-from xapi_cli.openapi.references import References
-from xapi_cli.openapi.schemas import Schemas, TooComplex, clean, clean_name
-from xapi_cli.openapi.servers import DescribedServer, normalized, server
+from xapi_cli.openapi.schemas import References, Schemas, TooComplex, clean, clean_name
 
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
 _ANY = "x-amazon-apigateway-any-method"  # of exports from AWS API Gateway: all methods that the path does not list
@@ -33,6 +33,38 @@ _BUDGET, _BUDGET_OF_OPERATION = 5_000_000, 50_000  # steps, such as the visit of
 _CHARACTERS, _CHARACTERS_OF_OPERATION = 64_000_000, 256_000  # in the index
 _LONG, _LONG_OF_OPERATION = 12_000_000, 128_000  # bytes of texts in the index that are longer than usual
 _MAX_MEDIA_TYPES, _MAX_SERVERS = 100, 20
+_URL = re.compile(r"(?:(https?://[^/?#]*)|//[^/?#]*)?([^?#]*)", re.IGNORECASE)
+_WRITTEN_PATH = re.compile(r"(?:[^/?#]*//[^/?#]*)?(/[^?#]*)")  # of a URL with variables
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+
+class DescribedServer(NamedTuple):
+    """A server: its origin, empty if its URL is relative, and its path, in *template* with variables as parameters."""
+
+    origin: str
+    path: str
+    template: str
+
+
+def server(node: Mapping[str, Any], location: str) -> DescribedServer:
+    """Return the server *node* of a document at the path *location*; variables have their defaults."""
+    variables = node.get("variables")
+
+    def default(match: re.Match[str]) -> str:
+        variable = variables.get(match[1]) if isinstance(variables, dict) else None
+        return clean_name(variable.get("default")) if isinstance(variable, dict) else ""
+
+    url = clean(node.get("url")).partition("?")[0].partition("#")[0]
+    if not (match := _URL.fullmatch(_VARIABLE.sub(default, url))):
+        return DescribedServer("", "", "")
+    path = normalized(posixpath.join(posixpath.dirname(location), match[2])) if match[2] else ""
+    written = _WRITTEN_PATH.fullmatch(url)
+    return DescribedServer((match[1] or "").lower(), path, normalized(written[1]) if written else path)
+
+
+def normalized(path: str) -> str:
+    """Return *path* without dot segments, repeated slashes and the slash at its end."""
+    return re.sub("/+", "/", posixpath.normpath(f"/{path}")).rstrip("/")
 
 
 class Compiler:

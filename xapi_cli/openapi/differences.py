@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from xapi_cli.openapi.fields import Field
 from xapi_cli.openapi.operations import Details, Operation
-from xapi_cli.openapi.references import References
 from xapi_cli.openapi.schema_changes import SchemaChange, SchemaComparison
+from xapi_cli.openapi.schemas import References
 
 DEPRECATED = "(deprecated)"  # what the summary of a deprecated operation begins with
 ALL = "*"  # the method of a change that concerns all operations

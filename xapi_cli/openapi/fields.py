@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from xapi_cli.openapi.references import References
-from xapi_cli.openapi.schemas import TooComplex, clean_name
+from xapi_cli.openapi.schemas import References, TooComplex, clean_name
 
 ANY, NULL = "any", "null"
 _MAX_DEPTH = 16  # of schemas that consist of others

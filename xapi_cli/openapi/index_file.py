@@ -3,9 +3,12 @@
 Both are in the state directory. The document is what `xapi api diff` compares another one with.
 """
 
+import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.openapi.index import Index, InvalidIndex, decode
@@ -16,6 +19,7 @@ LOAD_AGAIN = "run `xapi api load` again"  # the hint if what is stored cannot be
 _MAX_SIZE = 96 * 1024 * 1024  # bytes
 _MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+_START = b"xapi-document 1 "
 
 
 def index_of(state: StateDirectory, profile: str) -> StateFile:
@@ -124,3 +128,45 @@ def _failure(what: str, error: OSError) -> OutputError:
         f"the API description cannot be {what}: {error.strerror}",
         hint="check the state directory, or set XAPI_STATE_DIR",
     )
+
+
+class InvalidDocument(ValueError):
+    """The data is not a document of this version; the message states why."""
+
+
+class StoredDocument(NamedTuple):
+    """The text *data* of a document, what messages call it, and where it came from.
+
+    *file* is the absolute path of its file, and *path* the PATH of the API; both are empty if it cannot be read again
+    from there. *location* is the path of its URL, if it came from the API.
+    """
+
+    data: bytes
+    name: str
+    file: str = ""
+    path: str = ""
+    location: str | None = None
+
+
+def encode_document(document: StoredDocument) -> bytes:
+    """Return *document* as bytes."""
+    head = json.dumps(document[1:]).encode()
+    return _START + head + b"\n" + zlib.compress(document.data, 1)
+
+
+def decode_document(data: bytes) -> StoredDocument:
+    """Return the document that `encode_document` has written; raises InvalidDocument if *data* is something else."""
+    from xapi_cli.openapi.documents import MAX_SIZE
+
+    head, _, text = data.partition(b"\n")
+    if not head.startswith(_START):
+        raise InvalidDocument("it was written by another version of xapi")
+    try:
+        fields = json.loads(head.removeprefix(_START))
+        decompressor = zlib.decompressobj()
+        document = StoredDocument(decompressor.decompress(text, MAX_SIZE + 1), *fields)
+    except (ValueError, TypeError, zlib.error) as error:
+        raise InvalidDocument("it is damaged") from error
+    if not decompressor.eof:
+        raise InvalidDocument("it is damaged")
+    return document

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from xapi_cli.openapi.fields import ANY, Field, SchemaReader
-from xapi_cli.openapi.references import References
-from xapi_cli.openapi.schemas import TooComplex
+from xapi_cli.openapi.schemas import References, TooComplex
 
 _BUDGET, _TOTAL = 100_000, 2_000_000  # steps for one schema, and for all, in each version
 _MAX_DEPTH = 100

@@ -10,7 +10,7 @@ from typing import NoReturn
 from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, retry
 from xapi_cli.request.body import build as body
-from xapi_cli.request.body.multipart import content_type, disposition, filename
+from xapi_cli.request.body.build import content_type, disposition, filename
 from xapi_cli.request.body.sources import check_exists
 from xapi_cli.request.items import STDIN, Field, Items, Upload, sent_method
 from xapi_cli.request.options import RequestOptions

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from xapi_cli.errors import NetworkError, XapiError
+from xapi_cli.request.jq.event_stream import is_record_stream
 from xapi_cli.request.json.pretty import Formatter, formatted, pretty, with_sorted_names
 from xapi_cli.request.json.syntax import InvalidJSON, validated
 from xapi_cli.request.options import Look
-from xapi_cli.request.record_streams import is_record_stream
 from xapi_cli.system.render import escape_json, printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives

@@ -151,7 +151,7 @@ class ResponseOutput:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
 
     def _colored(self, lines: Sequence[bytes]) -> Iterator[str]:
-        from xapi_cli.request.colored_headers import colored_header, colored_status_line
+        from xapi_cli.request.verbose import colored_header, colored_status_line
         from xapi_cli.system.style import Style
 
         style = Style(enabled=self.stdout_look.colors)

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from xapi_cli.http import authorization
-from xapi_cli.request.colored_headers import colored_header, colored_request_line, colored_status_line
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
-from xapi_cli.system.style import Style
+from xapi_cli.system.style import Style, of_status
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Request, Response
@@ -65,3 +64,28 @@ class VerboseLog:
 
     def _shown(self, line: str) -> str:
         return printable(self._redactor.redact(line))
+
+
+def colored_request_line(line: str, style: Style) -> str:
+    """Return the request *line* in color."""
+    method, _, rest = line.partition(" ")
+    target, _, version = rest.rpartition(" ")
+    return f"{style('good', method)} {style('strong', target)} {_version(version, style)}"
+
+
+def colored_status_line(line: str, style: Style) -> str:
+    """Return the status *line* in color."""
+    version, _, rest = line.partition(" ")
+    status = rest[:3]
+    return f"{_version(version, style)} {style(of_status(int(status)), rest) if status.isdecimal() else rest}"
+
+
+def colored_header(line: str, style: Style) -> str:
+    """Return the header *line* in color."""
+    name, colon, value = line.partition(":")
+    return f"{style('name', name)}{colon}{value}" if colon else line
+
+
+def _version(text: str, style: Style) -> str:
+    name, slash, number = text.partition("/")
+    return f"{style('protocol', name)}{slash}{style('protocol', number)}"

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError, XapiError
 from xapi_cli.http import urls
-from xapi_cli.openapi import index_file, stored_document
+from xapi_cli.openapi import index_file
 from xapi_cli.openapi.compiler import Compiler
 from xapi_cli.openapi.differences import Change, Comparison, Description
 from xapi_cli.openapi.documents import MAX_SIZE, parse, redacted
 from xapi_cli.openapi.index import IndexInfo, encode
-from xapi_cli.openapi.stored_document import InvalidDocument, StoredDocument
+from xapi_cli.openapi.index_file import InvalidDocument, StoredDocument
 from xapi_cli.system.layout import Cell, columns
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
@@ -29,7 +29,10 @@ _CHANGED = 1  # the exit code if something did, as of diff(1)
 
 
 def load(runtime: "Runtime", source: str) -> None:
-    """Read the document *source*, and store it and its index; raises the errors of `api_document`, and OutputError."""
+    """Read the document *source*, and store it and its index.
+
+    Raises UsageError, OutputError, and the errors of a request.
+    """
     document = _read(runtime, source)
     compiler, operations = _compiled(runtime, document)
     settings = runtime.settings
@@ -42,7 +45,7 @@ def load(runtime: "Runtime", source: str) -> None:
         compiler.is_partial,
     )
     data = runtime.terminal.redactor.redact(document.data.decode()).encode()
-    stored = stored_document.encode(document._replace(data=data))
+    stored = index_file.encode_document(document._replace(data=data))
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations), stored)
     _report(runtime, compiler, len(operations))
 
@@ -89,7 +92,7 @@ def _loaded(runtime: "Runtime") -> StoredDocument:
         what = f"the API description of profile {printable(profile)} cannot be compared"
         raise UsageError(f"{what}: an older version of xapi has loaded it", hint=index_file.LOAD_AGAIN)
     try:
-        return stored_document.decode(data)
+        return index_file.decode_document(data)
     except InvalidDocument as error:
         raise index_file.unusable(profile, error) from error
 
@@ -140,7 +143,7 @@ def _read(runtime: "Runtime", source: str) -> StoredDocument:
 
 
 def _read_again(runtime: "Runtime", loaded: StoredDocument) -> StoredDocument:
-    """Return the document from where *loaded* came from; raises UsageError if that is not known, or as `read` does."""
+    """Return the document from where *loaded* came from; raises UsageError if that is not known, or as `_read` does."""
     if loaded.file:
         return _from_file(loaded.file, loaded.file)
     if loaded.path:

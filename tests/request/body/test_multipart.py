@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.body.multipart import multipart
+from xapi_cli.request.body.build import multipart
 from xapi_cli.request.body.spool import IN_MEMORY, Body
 from xapi_cli.request.items import Field, Upload
 

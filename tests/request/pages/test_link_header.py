@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.http.clients import SOON
 from tests.support.servers import Stopwatch
-from xapi_cli.request.pages.link_header import MalformedLink, links, next_target
+from xapi_cli.request.pages.paginate import MalformedLink, links, next_target
 
 
 @pytest.mark.parametrize(

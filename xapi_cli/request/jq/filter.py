@@ -20,8 +20,8 @@ from xapi_cli.request.jq.child import (
     UNMET,
 )
 from xapi_cli.request.jq.engine import compile_filter, reason_of, unmet_condition
+from xapi_cli.request.jq.event_stream import EVENT_STREAM, is_record_stream, media_type
 from xapi_cli.request.jq.process import FilterProcess
-from xapi_cli.request.record_streams import EVENT_STREAM, is_record_stream, media_type
 from xapi_cli.system.render import printable
 
 _MEMORY = 2 * 1024**3  # bytes of the process; documents take about 20 times their size

@@ -1,10 +1,12 @@
 """`--paginate`: request one page after another, and write their items."""
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urljoin
 
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import urls
@@ -13,7 +15,6 @@ from xapi_cli.request.json import spans as json
 from xapi_cli.request.json.syntax import InvalidJSON
 from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
-from xapi_cli.request.pages.link_header import MalformedLink, next_target
 from xapi_cli.request.send import Outcome, Sender, status_error
 from xapi_cli.system.progress import Pages as Progress
 from xapi_cli.system.redact import redact_page_url
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 MAX_PAGE = 64 * 1024 * 1024  # bytes after content decoding
 _MAX_REMEMBERED = 10_000  # URLs of pages
 _MAX_SHOWN = 8  # names of fields
+_LINK = re.compile(r"[ \t,]*<([^>]*)>[ \t]*")
+_PARAMETER = re.compile(
+    r";[ \t]*([^ \t;,=<]*)[ \t]*"  # the name
+    r'(?:=[ \t]*(?:"((?:[^"\\]++|\\.)*+)"?|([^ \t;,<>]*)))?[ \t]*',  # the value: quoted or not, or none
+    re.DOTALL,
+)
+# Relation types in text that is not a link: quoted or not.
+_RELATIONS = re.compile(r'(?<![^;,> \t])rel[ \t]*+=[ \t]*+(?:"([^",;<>=]*+)|([^ \t",;<>=]*+))', re.IGNORECASE)
+_NOT_IN_TARGET = re.compile(r'[<" \t]')  # characters that no URI contains (RFC 3986)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Pages:
@@ -316,3 +327,77 @@ def _fields(text: str, page: json.Span) -> str:
 
 def _error(message: str, hint: str) -> NetworkError:
     return NetworkError(message, hint=hint, sent=True, headers_received=True)
+
+
+class MalformedLink(ValueError):
+    """The header has the relation `next`, but not in a link."""
+
+
+class Link(NamedTuple):
+    """One link: its target as sent, perhaps relative, and its parameters by lowercase name, the first of each name.
+
+    *end* is the index after it in the header.
+    """
+
+    target: str
+    parameters: dict[str, str]
+    end: int
+
+    @property
+    def relations(self) -> set[str]:
+        """The relation types, in lowercase."""
+        return _relations(self.parameters.get("rel", ""))
+
+
+def next_target(values: Iterable[str], url: str) -> str | None:
+    """Return the target of the first link with the relation `next` in the header *values*, None if there is none.
+
+    *url* is that of the response. A link whose anchor is another URL describes another resource (section 3.2), and is
+    ignored. Raises MalformedLink if there is no such link, but the relation is in text that is not a link: ignoring it
+    would lose pages.
+    """
+    is_malformed = False
+    for value in values:
+        end = 0
+        for link in links(value):
+            if "next" in link.relations and _is_anchored_at(url, link.parameters.get("anchor", "")):
+                return link.target
+            end = link.end
+            if _NOT_IN_TARGET.search(link.target):  # without its `>`, it contains parameters
+                is_malformed = is_malformed or _has_next(link.target)
+        is_malformed = is_malformed or _has_next(value, end)
+    if is_malformed:
+        raise MalformedLink
+    return None
+
+
+def _has_next(text: str, start: int = 0) -> bool:
+    """Return whether *text*, from *start*, has the relation `next`, although it is not a link."""
+    return any("next" in _relations(quoted or plain) for quoted, plain in _RELATIONS.findall(text, start))
+
+
+def _relations(text: str) -> set[str]:
+    """Return the relation types in *text*, the value of the parameter `rel`; some servers use single quotes."""
+    return set(text.lower().replace("'", " ").split())
+
+
+def _is_anchored_at(url: str, anchor: str) -> bool:
+    try:
+        return not anchor or urljoin(url, anchor) == url
+    except ValueError:  # such as a malformed IPv6 address
+        return False
+
+
+def links(value: str) -> Iterator[Link]:
+    """Yield the links in the header *value*, up to the first text that is not a link (appendix B.2)."""
+    at = 0
+    while found := _LINK.match(value, at):
+        at = found.end()
+        parameters: dict[str, str] = {}
+        while parameter := _PARAMETER.match(value, at):
+            at = parameter.end()
+            name, quoted, plain = parameter.groups()
+            parameters.setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if quoted is not None else plain or "")
+        yield Link(found[1].strip(" \t"), parameters, at)
+        if not value.startswith(",", at):
+            return
