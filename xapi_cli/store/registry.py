@@ -97,7 +97,7 @@ def _redis_location(options: "StoreOptions") -> "Location":
 
 
 def _open_helper(options: "StoreOptions") -> "Store":
-    from xapi_cli.store.helper.store import HelperStore
+    from xapi_cli.store.helper import HelperStore
 
     return HelperStore(options)
 

@@ -6,9 +6,7 @@ from threading import Event
 from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli.batch.input.line_reader import LineReader
-from xapi_cli.batch.merge.files import open_sorted
-from xapi_cli.batch.merge.lines import Damage
-from xapi_cli.batch.merge.merge import LineNumbers, Merge
+from xapi_cli.batch.merge import Damage, LineNumbers, Merge, open_sorted
 from xapi_cli.batch.source_files import open_input
 from xapi_cli.errors import MergeFailed, UsageError
 from xapi_cli.system.render import escape_json

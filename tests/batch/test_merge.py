@@ -6,8 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from xapi_cli.batch.merge.lines import BLOCK, Damage, OutputReader
-from xapi_cli.batch.merge.merge import LineNumbers, Merge
+from xapi_cli.batch.merge import BLOCK, Damage, LineNumbers, Merge, OutputReader
 from xapi_cli.errors import UsageError
 
 LONG = "x" * (BLOCK + 1000)

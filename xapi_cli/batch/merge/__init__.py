@@ -1,1 +1,0 @@
-"""Merge the outputs of batches."""

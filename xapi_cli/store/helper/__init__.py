@@ -1,1 +1,0 @@
-"""Storage `helper`: records in a program that implements the Docker credential helper protocol."""
