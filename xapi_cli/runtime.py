@@ -259,9 +259,9 @@ class Runtime:
 
         Raises NetworkError or TimeoutExpired if no server responds.
         """
-        from xapi_cli.auth import endpoint_probe
+        from xapi_cli.auth import password_grant
 
-        _, problem = endpoint_probe.probe(
+        _, problem = password_grant.probe(
             self.transport, base_url, timeout=self.settings.timeout, deadline=self.deadline
         )
         if problem is not None:

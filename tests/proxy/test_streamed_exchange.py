@@ -4,8 +4,7 @@ import math
 import socket
 
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.proxy.streamed_exchange import StreamedExchange
-from xapi_cli.proxy.upload import Upload
+from xapi_cli.proxy.streamed_exchange import StreamedExchange, Upload
 
 
 class FullConnection(Connection):

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.proxy import messages
-from xapi_cli.proxy.streamed_exchange import StreamedExchange
-from xapi_cli.proxy.upload import Upload
+from xapi_cli.proxy.streamed_exchange import StreamedExchange, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

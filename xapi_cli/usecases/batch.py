@@ -13,7 +13,7 @@ from xapi_cli.auth.token_source import MAX_REPLAYS
 from xapi_cli.batch import rate_limiter
 from xapi_cli.batch.engine import Engine, Steps
 from xapi_cli.batch.in_flight import InFlight, Outcome
-from xapi_cli.batch.input import entries, shards
+from xapi_cli.batch.input import entries
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.input.line_reader import Line, LineReader
 from xapi_cli.batch.journal.journal import Journal
@@ -24,7 +24,7 @@ from xapi_cli.batch.output import results
 from xapi_cli.batch.output.results import Result
 from xapi_cli.batch.output.tally import Tally
 from xapi_cli.batch.rate_limiter import RateLimiter
-from xapi_cli.batch.source_files import check_roles, open_failed, open_input, open_journal, size_of
+from xapi_cli.batch.source_files import check_roles, open_failed, open_input, open_journal, parse_shard, size_of
 from xapi_cli.batch.writer import Writer
 from xapi_cli.errors import (
     ClosedPipe,
@@ -81,7 +81,7 @@ class Batch:
             read_only.check("GET", (name for name, _ in self._default_headers), remedy=runtime.write_remedy)
         self._write_remedy = runtime.write_remedy if runtime.settings.read_only else None
         self._base_url = runtime.base_url
-        self._shard = None if options.shard is None else shards.parse(options.shard)
+        self._shard = None if options.shard is None else parse_shard(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=self._retries > 0 and options.pauses)
         self._tokens = runtime.tokens()

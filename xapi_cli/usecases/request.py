@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import FilterError, NetworkError, TimeoutExpired, UsageError, XapiError
+from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.send import Outcome, Sender
     from xapi_cli.request.upload import Upload
     from xapi_cli.runtime import Runtime
+    from xapi_cli.system.terminal import Terminal
 
 _CONCERNS_RESPONSE = (FilterError, NetworkError, TimeoutExpired)
 _METHOD_REJECTED = frozenset({405, 501})
@@ -445,9 +446,7 @@ class _Sending:
             pages.run(self._call)
         except BaseException as error:
             if self._file is None:
-                from xapi_cli.request.files import unfinished
-
-                unfinished.report(error, terminal, pages.remaining())
+                _report_unfinished(error, terminal, pages.remaining())
             raise
 
     # the end
@@ -468,9 +467,7 @@ class _Sending:
         """Write the --meta object to its file or to stderr; raises OutputError or ClosedPipe."""
         if self._options.meta is None:
             return
-        from xapi_cli.request import meta
-
-        line = meta.line(self._last.outcome, self._started, self._sender, self._output, self._tokens)
+        line = _meta_line(self._last.outcome, self._started, self._sender, self._output, self._tokens)
         if self._meta_file is None:
             self._runtime.terminal.write_result_to_stderr(line)
         else:
@@ -482,25 +479,23 @@ class _Sending:
 
         Without a file, a note about an interruption states what was sent, or what a redirected stdout has received.
         """
-        from xapi_cli.request.files import unfinished
-
         file, output, terminal = self._file, self._output, self._runtime.terminal
         sent = "" if self._last.outcome else self._unfinished_upload()
         if file is None or (sent and not file.kept):
             is_redirected = terminal.stdout_is_file and not self._options.paginate and output.size
             received = f"{size(output.size)} received; the output is incomplete" if is_redirected else ""
-            unfinished.report(error, terminal, sent or received, only_if_silent=True)
+            _report_unfinished(error, terminal, sent or received, only_if_silent=True)
             return
         if file.kept:
-            unfinished.report(error, terminal, file.kept, "run the same command again to resume")
+            _report_unfinished(error, terminal, file.kept, "run the same command again to resume")
             return
         discarded = f"{size(output.size)} discarded" if output.size else ""
         if self._options.resume:
             how = "run the command again, because the server cannot resume it"
-            unfinished.report(error, terminal, discarded, how, only_if_silent=not file.count)
+            _report_unfinished(error, terminal, discarded, how, only_if_silent=not file.count)
         elif discarded:
             how = "" if self._options.paginate else "use --continue to keep partial downloads"
-            unfinished.report(error, terminal, discarded, how, only_if_silent=True)
+            _report_unfinished(error, terminal, discarded, how, only_if_silent=True)
 
     def _unfinished_upload(self) -> str:
         """Return what is known about the body of the request if there was no response."""
@@ -517,3 +512,54 @@ def _check(expectations: "Expectations", outcome: "Outcome") -> None:
     except XapiError as error:
         concern(error, outcome.response)
         raise
+
+
+def _meta_line(
+    outcome: "Outcome | None",
+    started: float,
+    sender: "Sender",
+    output: "ResponseOutput",
+    tokens: "TokenSource | None",
+) -> bytes:
+    """Return the line of JSON that --meta writes; *outcome* is of the last response, *started* a monotonic time."""
+    import json
+
+    from xapi_cli.http.header_syntax import joined_headers
+
+    response = outcome.response if outcome else None
+    facts = {
+        "status": response.status if response else None,
+        "headers": joined_headers(response.headers.raw) if response else {},
+        "http_version": f"HTTP/{response.version.decode()}" if response else None,
+        "elapsed_ms": round((time.monotonic() - started) * 1000),
+        "attempts": sender.attempts,
+        "login": tokens.login_reason if tokens else None,
+        "bytes": output.size,
+    }
+    return json.dumps(facts).encode() + b"\n"
+
+
+def _report_unfinished(
+    error: BaseException, terminal: "Terminal", what: str, remedy: str = "", *, only_if_silent: bool = False
+) -> None:
+    """State *what* was kept or discarded in the hint of *error*, and its *remedy*, unless *only_if_silent*.
+
+    If *error* is reported silently, as an interruption is, a note states it.
+    """
+    from xapi_cli.system import signals
+
+    failure = error if isinstance(error, XapiError) else getattr(error, "failure", None)
+    if isinstance(failure, Interrupted) or isinstance(error, KeyboardInterrupt):
+        _note_interruption(error, terminal, "; ".join(filter(None, (what, remedy))))
+    elif what and failure is not None and not only_if_silent:
+        signals.cancel_alarm()  # its failure would replace this one while the files are closed
+        hint, link = (f"{remedy} ({what})", ", and ") if remedy else (what, "; ")
+        failure.hint = f"{failure.hint}{link}{hint}" if failure.hint else hint
+
+
+def _note_interruption(error: BaseException, terminal: "Terminal", text: str) -> None:
+    """Write *text* on a terminal; elsewhere, signals are silent."""
+    if not terminal.stderr_is_terminal or not text:
+        return
+    note = terminal.note_interruption if isinstance(error, KeyboardInterrupt) else terminal.note
+    note(f"interrupted: {text}")

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.batch.input import shards
-from xapi_cli.batch.input.shards import Shard
+from xapi_cli.batch.source_files import Shard, parse_shard
 from xapi_cli.errors import UsageError
 
 
@@ -21,9 +20,9 @@ def test_the_sizes_of_shards_differ_by_at_most_one_line() -> None:
 
 
 def test_a_shard_is_parsed_and_printed() -> None:
-    assert shards.parse("2/8") == Shard(2, 8)
-    assert str(shards.parse("1/1")) == "1/1"
-    assert shards.parse("003/008") == Shard(3, 8)
+    assert parse_shard("2/8") == Shard(2, 8)
+    assert str(parse_shard("1/1")) == "1/1"
+    assert parse_shard("003/008") == Shard(3, 8)
 
 
 @pytest.mark.parametrize(
@@ -31,5 +30,5 @@ def test_a_shard_is_parsed_and_printed() -> None:
 )
 def test_another_text_is_a_usage_error_without_control_characters(text: str) -> None:
     with pytest.raises(UsageError, match="is not a valid shard; write I/N, such as 2/8") as caught:
-        shards.parse(text)
+        parse_shard(text)
     assert str(caught.value).isprintable()
