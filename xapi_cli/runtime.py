@@ -358,9 +358,9 @@ class Runtime:
         return self._read_token_file() if self.settings.token_file else self.settings.token
 
     def _read_token_file(self) -> str:
-        from xapi_cli.auth import token_file
+        from xapi_cli.auth import credentials
 
-        token = token_file.read(self.settings.token_file or "")
+        token = credentials.read_token_file(self.settings.token_file or "")
         self.terminal.redactor.add(token)
         return token
 

@@ -24,9 +24,9 @@ from tests.tools.documents import (
 )
 from tests.tools.surface import surface
 from xapi_cli import errors
+from xapi_cli.cli.help_topics import VARIABLES
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.settings.table import SETTINGS
-from xapi_cli.settings.variables import VARIABLES
 from xapi_cli.store import registry
 
 EXTENDED = "docs/extending.md"  # describes a program with more commands and settings; see test_extending

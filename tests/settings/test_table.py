@@ -10,7 +10,7 @@ import pytest
 from tests.support.program import Outcome, Xapi
 from tests.tools.documents import SETTINGS_PAGE, help_of, settings_page
 from xapi_cli.cli import options
-from xapi_cli.cli.help_topics import TOPICS
+from xapi_cli.cli.help_topics import TOPICS, VARIABLES
 from xapi_cli.http import retry
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import (
@@ -21,7 +21,6 @@ from xapi_cli.settings.table import (
     Settings,
     default_text,
 )
-from xapi_cli.settings.variables import VARIABLES
 
 VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and its value
     "profile": ("work", "work"),

@@ -12,10 +12,10 @@ from tests.support.program import PROGRAM
 from tests.tools.manual import manual
 from tests.tools.surface import surface
 from xapi_cli import errors
+from xapi_cli.cli.help_topics import VARIABLES
 from xapi_cli.cli.main import COMMANDS
 from xapi_cli.errors import XapiError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Group, Setting, default_text
-from xapi_cli.settings.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"

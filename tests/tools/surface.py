@@ -22,12 +22,11 @@ from tests.tools.manual import commands
 from xapi_cli import errors
 from xapi_cli.auth.credentials import Reason, Source
 from xapi_cli.batch.input.entries import KEYS
-from xapi_cli.cli.help_topics import TOPICS
+from xapi_cli.cli.help_topics import TOPICS, VARIABLES
 from xapi_cli.cli.main import app
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.settings.config_file import TOP_LEVEL_KEYS
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS
-from xapi_cli.settings.variables import VARIABLES
 from xapi_cli.usecases.doctor.findings import Status
 from xapi_cli.usecases.profile_list import _UNKNOWN
 from xapi_cli.usecases.token_status import State

@@ -27,7 +27,6 @@ _NOT_LOADED = (
     "xapi_cli.sandbox",
     "xapi_cli.openapi.yaml_documents",  # requires an extra
     "xapi_cli.library",
-    "xapi_cli.http.httpx_transport",
     "xapi_cli.__main__",
     "xapi_cli.agent.__main__",
 )

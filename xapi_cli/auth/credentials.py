@@ -1,13 +1,17 @@
 """The interface through which requests get tokens, and its implementations for a token supplied by the user."""
 
+import os
+import stat
 from collections.abc import Callable
 from typing import Literal, Protocol
 
 from xapi_cli.errors import UsageError
-from xapi_cli.tokens import Token
+from xapi_cli.system.render import printable
+from xapi_cli.tokens import Token, is_access_token
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
 Source = Literal["store", "login", "env"]
+_MAX_SIZE = 64 * 1024  # bytes
 
 
 class Credentials(Protocol):
@@ -99,3 +103,37 @@ class TokenFromFile(SuppliedToken):
         """Return a hint that names the variable."""
         problem = "the token in XAPI_TOKEN_FILE was rejected"
         return f"{problem}: replace it, or unset the variable so that xapi logs in automatically"
+
+
+def read_token_file(path: str) -> str:
+    """Return the token in the file *path*, without the whitespace around it; raise UsageError if there is none.
+
+    The file may belong to any user, because a container gets it from another one.
+    """
+    from xapi_cli.system.safe_paths import open_file
+
+    name = printable(path)
+    try:
+        # without O_NONBLOCK, opening a FIFO waits until another process writes to it
+        descriptor = open_file(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _file_error(f"{name} is not a regular file")
+            data = file.read(_MAX_SIZE + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "invalid path"
+        raise _file_error(f"{name} cannot be read: {reason}") from error
+    if len(data) > _MAX_SIZE:
+        raise _file_error(f"{name} is larger than 64 KiB")
+    token = data.strip().decode("ascii", "replace")
+    if not token:
+        raise _file_error(f"{name} is empty")
+    if any(character.isspace() for character in token):
+        raise _file_error(f"{name} contains more than a token: there is whitespace in the middle")
+    if not is_access_token(token):
+        raise _file_error(f"{name} contains characters that are not allowed in a token")
+    return token
+
+
+def _file_error(problem: str) -> UsageError:
+    return UsageError(f"XAPI_TOKEN_FILE: {problem}", hint="name a file that contains only the token")

@@ -303,7 +303,7 @@ def _unix_socket(path: str, end: float) -> socket.socket:
 
 def _network_socket(address: Address, end: float) -> socket.socket:
     """Return a socket that is connected to *address*; each of its addresses gets an equal share of the time."""
-    from xapi_cli.http.resolver import Resolver
+    from xapi_cli.http.dial import Resolver
     from xapi_cli.http.timeouts import Timeouts, Wait
 
     wait = Wait(Timeouts(), _wait(end), lambda: "no address")
