@@ -21,8 +21,7 @@ from xapi_cli.batch.jq.pool import FILTER_DESCRIPTORS, line_filter
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.options import BatchOptions
 from xapi_cli.batch.output import results
-from xapi_cli.batch.output.results import Result
-from xapi_cli.batch.output.tally import Tally
+from xapi_cli.batch.output.results import Result, Tally
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.source_files import check_roles, open_failed, open_input, open_journal, parse_shard, size_of
 from xapi_cli.batch.writer import Writer
