@@ -243,7 +243,7 @@ def test_the_error_for_403_names_the_required_rights(xapi: Xapi, sandbox: Sandbo
 
     outcome = xapi("request", "/x-api/me", "-o", "me.json", env=env)
 
-    assert outcome.code == 4
+    assert (outcome.code, json.loads(outcome.out)["error"]) == (4, "insufficient_scope")
     assert outcome.err.splitlines()[-1] == (
         f"xapi: error: GET {sandbox.base_url}/x-api/me responded with 403 Forbidden; "
         "the API serves only users with master rights"

@@ -120,11 +120,3 @@ def test_an_invalid_filter_is_reported_before_anything_is_sent(xapi: Xapi, args:
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
         assert outcome.err.startswith(f"xapi: error: {text}")
         assert server.received == []
-
-
-def test_curl_omits_the_filter(xapi: Xapi) -> None:
-    env = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "abc"}
-    outcome = xapi("request", "/", "--expect", ".", "--curl", env=env)
-
-    assert outcome.code == 0
-    assert "omitted from the command, because curl has no equivalent: --expect" in outcome.err

@@ -105,24 +105,6 @@ def test_meta_counts_the_bytes_of_the_items_not_those_of_the_results(xapi: Xapi,
     assert json.loads(meta.read_text())["bytes"] == len(plain.out)
 
 
-def test_the_results_of_a_page_are_printed_before_the_next_page_is_requested(xapi: Xapi) -> None:
-    printed = threading.Event()
-    pages = numbered(2)
-
-    def respond(target: str) -> bytes:
-        assert target == "/items" or printed.wait(20), "the second page was requested before the first was read"
-        return pages(target)
-
-    with PageServer(respond) as server:
-        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env=bearing(server))
-        assert process.stdout is not None
-        first = process.stdout.readline() + process.stdout.readline()
-        printed.set()
-        rest, err = process.communicate(timeout=30)
-
-    assert (process.returncode, first + rest, err) == (0, b"1\n2\n3\n4\n", b"")
-
-
 def test_control_characters_of_results_are_shown_on_a_terminal(xapi: Xapi) -> None:
     with (
         PageServer(lambda target: page(b'["a\\u001b[31mb", "\xc3\xa9"]')) as server,
@@ -246,8 +228,9 @@ def test_many_lines_are_more_than_one_document_may_be(xapi: Xapi) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "0\n" + "1\n" * 70, "")
 
 
-def test_curl_omits_the_filter(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("request", "/x-api/me", "--jq", ".", "--curl", env=bearing(sandbox))
+@pytest.mark.parametrize("option", ["--jq", "--expect"])
+def test_curl_omits_the_filter(xapi: Xapi, sandbox: Sandbox, option: str) -> None:
+    outcome = xapi("request", "/x-api/me", option, ".", "--curl", env=bearing(sandbox))
 
     assert outcome.code == 0
-    assert outcome.err == "xapi: omitted from the command, because curl has no equivalent: --jq\n"
+    assert outcome.err == f"xapi: omitted from the command, because curl has no equivalent: {option}\n"

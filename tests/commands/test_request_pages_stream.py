@@ -22,7 +22,10 @@ sys.exit(code)
 """
 
 
-def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(xapi: Xapi) -> None:
+@pytest.mark.parametrize(("options", "printed_lines"), [((), lines(1, 2, 3, 4)), (("--jq", ".id"), "1\n2\n3\n4\n")])
+def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(
+    xapi: Xapi, options: tuple[str, ...], printed_lines: str
+) -> None:
     printed = threading.Event()
     pages = numbered(2)
 
@@ -31,13 +34,13 @@ def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(xapi:
         return pages(target)
 
     with PageServer(respond) as server:
-        process = xapi.start("request", "/items", "--paginate", env=bearing(server))
+        process = xapi.start("request", "/items", "--paginate", *options, env=bearing(server))
         assert process.stdout is not None
         first = process.stdout.readline() + process.stdout.readline()
         printed.set()
         rest, err = process.communicate(timeout=30)
 
-    assert (process.returncode, (first + rest).decode(), err) == (0, lines(1, 2, 3, 4), b"")
+    assert (process.returncode, (first + rest).decode(), err) == (0, printed_lines, b"")
 
 
 @pytest.mark.parametrize("options", [[], ["--slurp"]])

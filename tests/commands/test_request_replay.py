@@ -143,21 +143,6 @@ def _without_boundary(body: bytes) -> str:
     return f"{len(body)} bytes, {hashlib.sha256(plain).hexdigest()}"
 
 
-def test_a_large_upload_from_a_pipe_is_replayed_after_a_401(xapi: Xapi, sandbox: Sandbox) -> None:
-    xapi("login", env=sandbox.settings)
-    sandbox.revoke_tokens()
-    body = os.urandom(3_000_000)
-
-    outcome = xapi("request", "/x-api/echo", "-d", "@-", input=body, env=sandbox.settings)
-
-    assert outcome.code == 0
-    assert f'"length":3000000,"sha256":"{hashlib.sha256(body).hexdigest()}"' in outcome.out
-    assert outcome.err == (
-        f"xapi: logged in as master@example.com at {sandbox.base_url}: the API rejected the stored token (401)\n"
-    )
-    assert (sandbox.login_attempts, sandbox.unauthorized) == (2, 1)
-
-
 def test_a_second_401_exits_with_10_and_prints_its_body(xapi: Xapi) -> None:
     no = response("401 No", b'{"error":"invalid_token"}')
     api: dict[str, Any] = {"logins": 0}

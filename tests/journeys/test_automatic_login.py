@@ -114,15 +114,6 @@ def test_a_supplied_token_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None
     assert not (xapi.state / "tokens").exists()
 
 
-def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
-    assert xapi(*ME, "--no-login", env=sandbox.settings).code == 10
-    assert sandbox.requests == 0
-    xapi("login", env=sandbox.settings)
-    sandbox.revoke_tokens()
-    assert xapi(*ME, "--no-login", env=sandbox.settings).code == 10
-    assert (sandbox.requests, sandbox.logins) == (1, 1)
-
-
 def test_a_failed_login_sets_the_exit_code_and_prints_nothing_on_stdout(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
     sandbox.revoke_tokens()

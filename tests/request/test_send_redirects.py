@@ -87,17 +87,6 @@ def test_token_and_headers_are_not_sent_after_a_redirect_back_to_the_api(router:
         assert "a redirect led to another origin, to which the token is not sent" in str(error)
 
 
-def test_a_redirect_from_https_to_http_is_not_followed(router: Router) -> None:
-    router.get(f"{BASE}/a").respond(302, headers={"Location": "http://api.test/v1/b"})
-
-    reply = sender_for(router).send(Call("GET", f"{BASE}/a"))
-
-    assert len(router.calls) == 1
-    error = status_error(reply, None)
-    assert isinstance(error, RedirectError)
-    assert "from https to plain http: not followed" in str(error)
-
-
 def test_more_than_ten_redirects_are_not_followed(router: Router) -> None:
     router.get(f"{BASE}/a").mock(
         side_effect=[httpx.Response(302, headers={"Location": f"{BASE}/a"})] * 10 + [httpx.Response(200)]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.conftest import Open
-from tests.support.skips import IMPOSSIBLE
-from xapi_cli.errors import StoreError, UsageError
+from xapi_cli.errors import StoreError
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
@@ -119,19 +118,6 @@ def test_an_unusable_state_directory_is_a_store_error_with_a_remedy(opened: Open
             access()
         assert caught.value.hint is not None
         assert "XAPI_STATE_DIR" in caught.value.hint
-
-
-def test_files_of_another_user_are_rejected(opened: Open, file: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip(f"{IMPOSSIBLE}only root can give a file away")
-    opened("file").write(ME, OLD)
-    os.chown(file, 12345, 12345)
-    with pytest.raises(StoreError, match="belongs to another user"):
-        opened("file").read(ME)
-    os.chown(file, 0, 0)
-    os.chown(file.parent, 12345, 12345)
-    with pytest.raises(UsageError, match="belongs to another user"):
-        opened("file").write(ME, NEW)
 
 
 FAULTS = [

@@ -258,18 +258,6 @@ def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     assert caught.value.reason == "Not a directory"
 
 
-@pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS"])
-def test_a_file_system_without_locks_is_reported(path: Path, name: str, tmp_path: Path) -> None:
-    code = (
-        "from xapi_cli.system.lock import LockUnavailable\n"
-        "try:\n    with locked(file, timeout=1): print('held')\n"
-        "except LockUnavailable as error: print(type(error).__name__)"
-    )
-    strace = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject=flock:error={name}"]
-    process = started(code, path, *strace)
-    assert process.communicate(timeout=30)[0] == "LockUnavailable\n"
-
-
 def test_importing_the_module_does_not_import_filelock(path: Path) -> None:
     code = "print('filelock' in sys.modules)\nwith locked(file, timeout=1): print('filelock' in sys.modules)"
     assert started(code, path).communicate(timeout=20)[0] == "False\nTrue\n"

@@ -135,12 +135,6 @@ def test_a_plaintext_backend_is_not_used_unless_the_user_named_it(
         assert with_more(env, run, BACKEND)[-1] == "None"
 
 
-def test_a_plaintext_backend_is_used_if_the_user_named_it(run: Run, install: Callable[..., dict[str, str]]) -> None:
-    env = install("keyrings.alt.file", KEPT.format(name="PlaintextKeyring", priority=0.5))
-    env["PYTHON_KEYRING_BACKEND"] = "keyrings.alt.file.PlaintextKeyring"
-    assert with_more(env, run, BACKEND) == ["keyrings.alt.file.PlaintextKeyring"]
-
-
 def test_the_config_file_of_keyring_names_a_backend(run: Run, tmp_path: Path) -> None:
     config = tmp_path / ".config/python_keyring/keyringrc.cfg"
     config.parent.mkdir(parents=True)
