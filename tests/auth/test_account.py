@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from tests.auth.world import NOW, RIGHT, World
-from xapi_cli.auth.credentials import SuppliedToken
 from xapi_cli.auth.stored_token import StoredToken
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import LoginNeeded, TokenRejected
@@ -142,10 +141,3 @@ def test_with_automatic_login_disabled_it_never_logs_in(world: World, left: time
         world.account(given=RIGHT, automatic=False).token(min_ttl=3600)
     assert world.account(given=RIGHT, automatic=False).renew(Token("old")) is None
     assert world.logins == []
-
-
-def test_a_supplied_token_is_sent_and_never_renewed() -> None:
-    token = SuppliedToken("abc")
-
-    assert (token.current().access_token, token.renew(token.current()), token.login_reason) == ("abc", None, None)
-    assert "XAPI_TOKEN" in token.advice()

@@ -72,13 +72,6 @@ def test_the_demo_leaves_no_files_and_reads_no_settings(xapi: Xapi) -> None:
     assert everything_under(xapi.home) == before
 
 
-def test_the_demo_fits_a_narrow_terminal(xapi: Xapi) -> None:
-    with xapi.on_terminal("demo", columns=60) as terminal:
-        assert terminal.wait() == 0
-
-    assert [line for line in terminal.text.splitlines() if len(line) > 60 and "$ xapi" not in line] == []
-
-
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
 def test_the_demo_shows_what_a_terminal_shows(xapi: Xapi, env: dict[str, str]) -> None:
     with xapi.on_terminal("demo", env=env, columns=100) as terminal:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from xapi_cli.errors import LoginRefused, NetworkError, RedirectError, TimeoutExpired, XapiError
+from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired, XapiError
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, RawHeader, Resume, Send, Wait
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call
@@ -118,27 +118,6 @@ def test_a_401_is_final_if_there_is_no_newer_token() -> None:
     assert flow.send(response(401)) == Login(OLD)
     assert final(flow, None) == FinalResponse(response(401))
     assert shared.tokens_accepted == []
-
-
-@pytest.mark.parametrize("error", [LoginRefused("no"), NetworkError("down"), TimeoutExpired("late")])
-def test_an_error_of_a_login_ends_the_call_without_a_retry(error: XapiError) -> None:
-    flow, _ = started(retries=5)
-    assert isinstance(flow.send(response(401)), Login)
-    with pytest.raises(type(error)) as raised:
-        flow.throw(error)
-    assert raised.value is error
-
-    flow = flow_of(retries=5, tokens=Shared(None))
-    assert isinstance(next(flow), Login)
-    with pytest.raises(type(error)):
-        flow.throw(error)
-
-
-def test_without_authentication_no_token_is_sent_and_a_401_is_final() -> None:
-    flow, step = started(authenticated=False)
-
-    assert (step.token, step.to_api) == (None, True)
-    assert final(flow, response(401)) == FinalResponse(response(401))
 
 
 # retries

@@ -127,20 +127,6 @@ def test_a_slow_keyring_works(xapi: Xapi, sandbox: Sandbox) -> None:
     assert (xapi.home / "items.json").read_text() == "[]"
 
 
-@pytest.mark.parametrize("args", [ME, ("token", "show"), ("exec", "--", "true")])
-def test_with_a_supplied_token_keyring_is_not_imported(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]) -> None:
-    assert xapi("login", env=sandbox.settings).code == 0
-    token = xapi("token", "show").out.strip()
-    env: Env = {**sandbox.settings, **xapi.fake_keyring("sleeping_module.Keyring"), "PYTHONPROFILEIMPORTTIME": "1"}
-
-    outcome = xapi(*args, env={**env, "XAPI_TOKEN": token})
-
-    imported = {line.rpartition("|")[2].strip() for line in outcome.err.splitlines()}
-    assert outcome.code == 0
-    assert "xapi_cli.runtime" in imported
-    assert {name for name in imported if name.partition(".")[0] in {"keyring", "filelock", "secretstorage"}} == set()
-
-
 # the user is present to unlock it
 
 

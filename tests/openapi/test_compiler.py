@@ -58,15 +58,6 @@ def test_a_swagger_document() -> None:
     ]
 
 
-def test_a_parameter_of_an_operation_replaces_that_of_its_path() -> None:
-    shared = [{"name": "a", "in": "query", "schema": {"type": "string"}}]
-    own = [{"name": "a", "in": "query", "required": True, "schema": {"type": ["integer", "null"]}}]
-
-    (compiled,) = Compiler(openapi({"/a": {"parameters": shared, "get": {"parameters": own}}})).operations()
-
-    assert compiled.parameters == [Parameter("a", "query", "integer or null", required=True)]
-
-
 def test_headers_that_other_parts_of_a_request_set_are_no_parameters() -> None:
     names = ("Accept", "authorization", "Content-Type", "X-A")
     parameters = [{"name": name, "in": "header", "required": True} for name in names]

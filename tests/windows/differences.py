@@ -240,7 +240,6 @@ LEFT_OUT: dict[str, str] = {
                 "test_a_token_that_is_not_where_it_was_stored_is_an_error_until_its_entry_is_removed"
             ),
             "commands/test_token_show.py::test_with_a_supplied_token_the_keyring_is_not_imported",
-            "journeys/test_storage.py::test_with_a_supplied_token_keyring_is_not_imported",
             "commands/test_proxy.py::test_after_max_time_the_command_ends_too",
             "commands/test_proxy.py::test_another_xapi_is_a_client_and_the_exit_code_is_that_of_the_command",
             "commands/test_proxy.py::test_xapi_works_in_a_command_if_the_base_url_comes_from_a_profile",
