@@ -148,7 +148,6 @@ class _SingleOriginTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Close all connections."""
         self._transport.close()
         self._runtime.close()
 
@@ -175,12 +174,10 @@ class _Response:
 
     @property
     def status(self) -> int:
-        """The status code."""
         return self._httpx.status_code
 
     @property
     def raw_headers(self) -> Sequence[RawHeader]:
-        """The names and values of the header fields."""
         return self._httpx.headers.raw
 
     def discard(self) -> None:

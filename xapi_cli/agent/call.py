@@ -247,7 +247,6 @@ def _has_terminal() -> bool:
 
 
 def _has_ended(worker: int) -> bool:
-    """Return whether the process with the descriptor *worker* has ended."""
     import select
 
     poll = select.poll()
@@ -263,7 +262,6 @@ def _harden() -> None:
 
 
 def _end_with_status(status: int) -> "NoReturn":
-    """End this process with the wait status of the worker."""
     if os.WIFSIGNALED(status):
         _end_by_signal(os.WTERMSIG(status))
     os._exit(os.WEXITSTATUS(status))

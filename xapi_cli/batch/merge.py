@@ -291,7 +291,6 @@ class _Runs:
                 self._end_run()
 
     def readers(self) -> Iterator[OutputReader]:
-        """Yield a reader for each run."""
         if self._lines:
             self._end_run()
         for start, end in zip(self._ends, self._ends[1:], strict=False):
@@ -320,11 +319,9 @@ class _Section(RawIOBase):
         self._file, self._start, self._at, self._end = file, start, start, end
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
@@ -347,7 +344,6 @@ def _section(file: IO[bytes], start: int, end: int) -> BinaryIO:
 
 
 def _is_sorted(reader: OutputReader) -> bool:
-    """Return whether the lines of *reader* are in order."""
     last, is_sorted = 0, True
     while is_sorted and reader.advance():
         last, is_sorted = reader.number, reader.number >= last

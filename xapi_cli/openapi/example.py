@@ -112,7 +112,6 @@ def _required_tokens(operation: Operation, location: str) -> list[Parameter]:
 
 
 def _is_item(parameter: Parameter) -> bool:
-    """Return whether *parameter* can be written as an ITEM."""
     return bool(parameter.name) and _NOT_AN_ITEM.match(parameter.name) is None
 
 

@@ -71,7 +71,6 @@ def _check_files(options: RequestOptions, log: str | None) -> None:
 
 
 def _check_resumable(options: RequestOptions, items: Items, method: str | None) -> None:
-    """Raise UsageError if a download cannot be resumed with these options."""
     if options.output in (None, "-"):
         raise UsageError("--continue requires -o FILE", hint="add -o FILE")
     _check_gets("--continue", options, items, method)
@@ -86,13 +85,11 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
 
 
 def _check_repeats(options: RequestOptions, items: Items, method: str | None) -> None:
-    """Raise UsageError if a request cannot be repeated with these options."""
     _check_gets("--until", options, items, method)
     _refuse("--until", {"--paginate": options.paginate, "--continue": options.resume})
 
 
 def _check_filters(options: RequestOptions) -> None:
-    """Raise UsageError if a filter cannot be applied with these options."""
     if options.resume:
         raise UsageError("--jq cannot be combined with --continue", hint="omit --continue")
     if options.pages is not None and options.pages.slurp:
@@ -100,7 +97,6 @@ def _check_filters(options: RequestOptions) -> None:
 
 
 def _check_paginates(options: RequestOptions, items: Items, method: str | None) -> None:
-    """Raise UsageError if pages cannot be requested with these options."""
     _check_gets("--paginate", options, items, method)
     _refuse(
         "--paginate",

@@ -126,7 +126,6 @@ class _Tree:
         self._filled = self._expanded = 0
 
     def add(self, field: Field) -> None:
-        """Add *field* at the place that its name describes."""
         keys: list[Key] = parse(field.written) if field.written else [field.name]
         node = self.root = _container(self.root, keys, 0, field)
         for position, key in enumerate(keys[:-1], 1):

@@ -58,7 +58,6 @@ class _Handler(BaseHTTPRequestHandler):
     _body: RequestBody | None = None  # of the current request
 
     def respond(self) -> None:
-        """Respond to a request with any method."""
         send_continue = self._send_continue if self._expects_continue else None
         self._expects_continue = False
         self._body = RequestBody(self.rfile, self.headers, send_continue)

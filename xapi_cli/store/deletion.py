@@ -196,7 +196,6 @@ def without_other_storage(error: _ErrorT) -> "_ErrorT | StoreError":
 
 
 def _combined(errors: Sequence[StoreError | UsageError]) -> StoreError | UsageError:
-    """Return one error with the messages and hints of *errors*."""
     if len(errors) == 1:
         return errors[0]
     hints = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))

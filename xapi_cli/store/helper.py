@@ -259,7 +259,6 @@ class _Items:
         self._watchdog.limit(self._max_total)
 
     def delete(self, name: str) -> None:
-        """Erase the item *name*."""
         self._program.erase(self._url(name), self._left)
         self._record_response()
 

@@ -61,7 +61,6 @@ class _PrintedLines:
             self.flush()
 
     def flush(self) -> None:
-        """Write all lines."""
         lines, self._lines, self._size = self._lines, [], 0
         if lines:
             self._terminal.write(b"".join(lines))

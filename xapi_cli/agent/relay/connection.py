@@ -39,7 +39,6 @@ class _Direction:
 
     @property
     def is_taking(self) -> bool:
-        """Whether more can be taken now."""
         return not (self.data or self.has_ended or self.has_failed)
 
     def pump(self) -> bool:

@@ -185,7 +185,6 @@ class _LongBody:
             yield
 
     def _is_json(self) -> Generator[None, None, bool]:
-        """Return whether the body is valid JSON."""
         try:
             if self._size <= _MAX_PARSED_BYTES and self._steps <= _MAX_PARSED_STEPS:
                 text = b"".join(self._blocks()).decode("utf-8-sig")
@@ -202,7 +201,6 @@ class _LongBody:
         return True
 
     def _is_text(self) -> Generator[None, None, bool]:
-        """Return whether the body is valid text in its charset."""
         charset = self._content_type.charset
         try:
             if codecs.lookup(charset).name in _REJECTED_CODECS:

@@ -94,7 +94,6 @@ class _Text:
         self._data = data
 
     def encode(self, encoding: str) -> bytes:
-        """Return the bytes."""
         return self._data
 
 
@@ -317,7 +316,6 @@ def _write_lines(out: "IO[bytes]", lines: list[str]) -> None:
 
 
 def _write(out: "IO[bytes]", kind: bytes, text: str = "") -> None:
-    """Write a frame."""
     data = text.encode("utf-8", "replace")
     out.write(b"%b%b%b" % (kind, len(data).to_bytes(LENGTH, "big"), data))
 

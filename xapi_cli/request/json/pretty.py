@@ -204,7 +204,6 @@ class _Open:
         self.current: list[_Piece] = []
 
     def add(self, piece: _Piece) -> None:
-        """Add a token, or a value."""
         if piece == ",":
             self._parts.append(self.current)
             self.current = []

@@ -155,7 +155,6 @@ def _after_comma(text: str, at: int) -> int:
 
 
 def _end(text: str, at: int) -> int:
-    """Return the end of the value that starts at *at*."""
     if text[at] not in "[{":
         pattern = _STRING if text[at] == '"' else _LITERAL
         return pattern.match(text, at).end()  # type: ignore[union-attr]  # the document is valid

@@ -188,7 +188,6 @@ class Pages:
         self._is_modified = False
 
     def _spans(self, text: str, page: json.Span) -> Iterator[json.Span]:
-        """Return the spans of the items of the *page*."""
         name = self._options.items
         if json.is_array(text, page):
             return json.elements(text, page)
