@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from xapi_cli.errors import UsageError
 from xapi_cli.openapi.operations import Body, DescribedParameter, Details, Operation, Parameter, Response
-from xapi_cli.openapi.schemas import References, Schemas, TooComplex, clean, clean_name
+from xapi_cli.openapi.schemas import References, Schemas, TooComplex, clean, clean_name, list_of
 
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
 _ANY = "x-amazon-apigateway-any-method"  # of exports from AWS API Gateway: all methods that the path does not list
@@ -126,7 +126,7 @@ class Compiler:
         return [path for path in paths if path != self.server_path()][:_MAX_SERVERS]
 
     def _servers_of(self, node: Mapping[str, Any]) -> list[DescribedServer]:
-        listed = _list(node.get("servers"))[:_MAX_SERVERS]
+        listed = list_of(node.get("servers"))[:_MAX_SERVERS]
         return [server(self.references.resolve(each), self._location) for each in listed]
 
     def operations(self) -> list[Operation]:
@@ -192,7 +192,7 @@ class Compiler:
     def _with_details(
         self, operation: Operation, schemas: Schemas, item: Mapping[str, Any], node: Mapping[str, Any]
     ) -> Operation:
-        schemas.spend(sum(len(_list(each.get("parameters"))) for each in (item, node)))
+        schemas.spend(sum(len(list_of(each.get("parameters"))) for each in (item, node)))
         listed = self._listed_parameters(item, node)
         parameters = [self._parameter(each, schemas) for each in listed if _is_parameter(each)]
         if self._is_swagger:
@@ -206,7 +206,7 @@ class Compiler:
         )
 
     def _listed_parameters(self, item: Mapping[str, Any], node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        written = [value for each in (item, node) for value in _list(each.get("parameters"))[:_MAX_PARAMETERS]]
+        written = [value for each in (item, node) for value in list_of(each.get("parameters"))[:_MAX_PARAMETERS]]
         nodes = {
             _key(each): each
             for value in written
@@ -244,7 +244,7 @@ class Compiler:
     def _swagger_body(
         self, listed: list[Mapping[str, Any]], node: Mapping[str, Any], schemas: Schemas
     ) -> tuple[Body | None, list[Parameter]]:
-        consumes = _list(node.get("consumes")) or _list(self._document.get("consumes"))
+        consumes = list_of(node.get("consumes")) or list_of(self._document.get("consumes"))
         types = [each for each in consumes[:_MAX_MEDIA_TYPES] if isinstance(each, str)]
         for each in listed:
             if each.get("in") == "body":
@@ -313,7 +313,7 @@ class Compiler:
 
     def _declared(self, node: Mapping[str, Any], name: str) -> list[str]:
         """Return the media types that the operation *node* or else the document lists under *name*."""
-        listed = _list(node.get(name)) or _list(self._document.get(name)) or ["application/json"]
+        listed = list_of(node.get(name)) or list_of(self._document.get(name)) or ["application/json"]
         return [_essence(each) for each in listed[:_MAX_MEDIA_TYPES] if isinstance(each, str)]
 
     def _content(self, node: Mapping[str, Any]) -> dict[str, object]:
@@ -383,10 +383,6 @@ def _preferred(media_types: list[str]) -> str:
             if media_type.partition(";")[0].strip().lower() == wanted:
                 return media_type
     return next((each for each in media_types if each.endswith("+json")), media_types[0])
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _first(value: object) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from xapi_cli.openapi.schemas import References, TooComplex, clean_name
+from xapi_cli.openapi.schemas import References, TooComplex, clean_name, list_of
 
 ANY, NULL = "any", "null"
 _MAX_DEPTH = 16  # of schemas that consist of others
@@ -77,7 +77,7 @@ class SchemaReader:
             yield from (_JSON_TYPES.get(type(each), NULL) for each in listed)
         elif "items" in node:
             yield "array"
-        elif depth < _MAX_DEPTH and (parts := _list(node.get("allOf"))):
+        elif depth < _MAX_DEPTH and (parts := list_of(node.get("allOf"))):
             all_types = [types for each in parts if (types := self.types(each, depth + 1)) != (ANY,)]
             for kind in all_types[0] if all_types else (ANY,):
                 if kind != NULL or all(NULL in types for types in all_types):
@@ -96,7 +96,7 @@ class SchemaReader:
             return tuple(dict.fromkeys(_text(each) for each in listed if each is not None))
         if depth == _MAX_DEPTH:
             return None
-        for each in _list(node.get("allOf")):
+        for each in list_of(node.get("allOf")):
             if (found := self.values(each, depth + 1)) is not None:
                 return found
         parts = [self.values(each, depth + 1) for each in _alternatives(node) if self.types(each) != (NULL,)]
@@ -118,7 +118,7 @@ class SchemaReader:
         }
         if depth == _MAX_DEPTH:
             return found
-        for each in _list(node.get("allOf")):
+        for each in list_of(node.get("allOf")):
             for name, field in self._fields(each, depth + 1).items():
                 found[name] = self._both(found[name], field) if name in found else field
         alternatives = [each for each in _alternatives(node) if self.types(each) != (NULL,)]
@@ -166,7 +166,7 @@ class SchemaReader:
         node = self.node(schema)
         if beside or node.get(self._excluded) is True:
             return True
-        return depth < _MAX_DEPTH and any(self._is_excluded(each, depth + 1) for each in _list(node.get("allOf")))
+        return depth < _MAX_DEPTH and any(self._is_excluded(each, depth + 1) for each in list_of(node.get("allOf")))
 
     def below(self, schema: object, keyword: str, depth: int = 0) -> object | None:
         """Return the schema of the elements (*keyword* `items`) or the other members (`additionalProperties`)."""
@@ -178,7 +178,7 @@ class SchemaReader:
             return None
         result = None
         for name in ("allOf", *_ALTERNATIVES):
-            for each in _list(node.get(name)):
+            for each in list_of(node.get(name)):
                 part = self.below(each, keyword, depth + 1)
                 if part is not None:
                     result = part if result is None else self._combination(name, result, part)
@@ -191,15 +191,11 @@ def _listed(node: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _alternatives(node: Mapping[str, Any]) -> list[Any]:
-    return [each for keyword in _ALTERNATIVES for each in _list(node.get(keyword))]
+    return [each for keyword in _ALTERNATIVES for each in list_of(node.get(keyword))]
 
 
 def _names(value: object) -> set[str]:
-    return {each for each in _list(value) if isinstance(each, str)}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return {each for each in list_of(value) if isinstance(each, str)}
 
 
 def _text(value: object) -> str:

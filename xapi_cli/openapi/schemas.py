@@ -149,7 +149,7 @@ class Schemas:
         if isinstance(node.get("properties"), dict):
             return "object"
         if "enum" in node or "const" in node:
-            listed = _list(node.get("enum", [node.get("const")]))
+            listed = list_of(node.get("enum", [node.get("const")]))
             return "boolean" if listed and all(isinstance(value, bool) for value in listed) else "string"
         if depth == _MAX_DEPTH:
             return "any"
@@ -182,7 +182,7 @@ class Schemas:
     def _collect(self, schema: object, found: "_Fields", depth: int) -> None:
         """Add the properties of *schema* and of its alternatives to *found*."""
         node = self._visit(schema)
-        names, own = _list(node.get("required")), node.get("properties")
+        names, own = list_of(node.get("required")), node.get("properties")
         own = own if isinstance(own, dict) else {}
         self.spend(len(names) + len(own))  # before the loops
         found.required.update(name for name in names if isinstance(name, str))
@@ -194,7 +194,7 @@ class Schemas:
         if depth == _MAX_DEPTH:
             return
         for keyword in _ALTERNATIVES:
-            listed = _list(node.get(keyword))
+            listed = list_of(node.get(keyword))
             self.spend(len(listed))
             alternatives = [each for each in listed if each != _NULL]
             applies = keyword == "allOf" or len(alternatives) == 1
@@ -207,7 +207,7 @@ class Schemas:
         node = self._visit(schema)
         if beside or node.get("readOnly") is True:
             return True
-        parts = _list(node.get("allOf")) if depth < _MAX_DEPTH_OF_READ_ONLY else []
+        parts = list_of(node.get("allOf")) if depth < _MAX_DEPTH_OF_READ_ONLY else []
         return any(self._is_read_only(each, depth=depth + 1) for each in parts)
 
     def text(self, text: object, limit: int = _MAX_TEXT) -> str:
@@ -268,8 +268,9 @@ def _has_type(node: Mapping[str, Any], name: str) -> bool:
 
 def _alternatives(node: Mapping[str, Any]) -> Iterator[object]:
     for keyword in _ALTERNATIVES:
-        yield from _list(node.get(keyword))
+        yield from list_of(node.get(keyword))
 
 
-def _list(value: object) -> list[Any]:
+def list_of(value: object) -> list[Any]:
+    """Return *value* if it is a list, otherwise an empty one."""
     return value if isinstance(value, list) else []
