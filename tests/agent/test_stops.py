@@ -186,26 +186,15 @@ def test_a_call_in_a_stopped_agent_completes(agent: Agent) -> None:
     _check_it_works(agent)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=str)
 def test_a_signal_ends_a_call_in_a_stopped_agent(agent: Agent, number: signal.Signals) -> None:
     server, may_respond = _serve(agent)
     with server:
         call = _Call(agent, server)
         with all_stopped(*_all(agent)):
             call.process.send_signal(number)
-            assert call.end() == (128 + number, b"", b"")
-            wait_until(lambda: not is_running(call.worker), "the worker has ended")
-        may_respond.set()
-    _check_it_works(agent)
-
-
-def test_kill_ends_a_call_in_a_stopped_agent_with_its_worker(agent: Agent) -> None:
-    server, may_respond = _serve(agent)
-    with server:
-        call = _Call(agent, server)
-        with all_stopped(*_all(agent)):
-            call.process.kill()
-            assert call.end() == (-signal.SIGKILL, b"", b"")
+            code = -number if number == signal.SIGKILL else 128 + number
+            assert call.end() == (code, b"", b"")
             wait_until(lambda: not is_running(call.worker), "the worker has ended")
         may_respond.set()
     _check_it_works(agent)

@@ -18,6 +18,11 @@ def bearing(server: Server | Sandbox) -> dict[str, str]:
     return {"XAPI_BASE_URL": server.base_url, "XAPI_TOKEN": server.log_in(MASTER.email, MASTER.password) or ""}
 
 
+def account_of(sandbox: Sandbox) -> tuple[str, ...]:
+    """Return the options that select the account of *sandbox* with all rights."""
+    return ("--base-url", sandbox.base_url, "--username", MASTER.email)
+
+
 def response(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
     """Return a complete response; a Content-Length in *headers* replaces the correct one."""
     lines = [f"HTTP/1.1 {status}", *headers]

@@ -5,21 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.api import response
+from tests.commands.api import account_of, response
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Outcome, Xapi, in_deleted_directory
 from tests.support.servers import Server, free_port, hang, request, send
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 
-def _where(sandbox: Sandbox) -> tuple[str, ...]:
-    return ("--base-url", sandbox.base_url, "--username", MASTER.email)
-
-
 def test_a_login_reports_account_expiry_and_storage_on_stderr_and_nothing_on_stdout(
     xapi: Xapi, sandbox: Sandbox
 ) -> None:
-    outcome = xapi("login", *_where(sandbox), "--password-stdin", input=f"{MASTER.password}\nrest")
+    outcome = xapi("login", *account_of(sandbox), "--password-stdin", input=f"{MASTER.password}\nrest")
 
     assert (outcome.code, outcome.out) == (0, "")
     start, _, rest = outcome.err.partition(" until ")
@@ -39,7 +35,7 @@ def test_a_login_reports_that_the_expiry_is_unknown(xapi: Xapi) -> None:
 
 
 def test_later_commands_need_neither_base_url_nor_username_nor_password(xapi: Xapi, sandbox: Sandbox) -> None:
-    xapi("login", *_where(sandbox), "--password-stdin", input=MASTER.password)
+    xapi("login", *account_of(sandbox), "--password-stdin", input=MASTER.password)
 
     assert xapi("request", "/x-api/me").code == 0
     assert sandbox.logins == 1
@@ -93,7 +89,7 @@ def test_the_flags_that_a_profile_can_contain_are_written_to_it(xapi: Xapi, sand
     script.chmod(0o755)
 
     outcome = xapi(
-        *("login", *_where(sandbox), "--profile", "work", "--storage", "file", "--ca-bundle", "ca.pem"),
+        *("login", *account_of(sandbox), "--profile", "work", "--storage", "file", "--ca-bundle", "ca.pem"),
         *("--password-command", f"'{script}' show"),
         env={"XAPI_STORAGE": None},
     )

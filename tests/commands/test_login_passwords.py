@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.api import account_of
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, request, send
 from xapi_cli.sandbox import MASTER, Sandbox
-
-
-def _where(sandbox: Sandbox) -> tuple[str, ...]:
-    return ("--base-url", sandbox.base_url, "--username", MASTER.email)
 
 
 @pytest.mark.parametrize("command", ["./getpw", "~/getpw"])
@@ -25,7 +22,7 @@ def test_a_password_command_is_the_same_program_in_every_directory(
         (place / "getpw").chmod(0o755)
     (own / "ca.pem").touch()
 
-    assert xapi("login", *_where(sandbox), "--password-command", command, "--ca-bundle=~/ca.pem").code == 0
+    assert xapi("login", *account_of(sandbox), "--password-command", command, "--ca-bundle=~/ca.pem").code == 0
     sandbox.revoke_tokens()
     assert xapi("request", "/x-api/me", cwd=repository).code == 0
 
@@ -45,7 +42,7 @@ def test_a_password_command_is_not_looked_up_in_relative_directories_of_path(
     (repository / "getpw").chmod(0o755)
 
     outcome = xapi(
-        *("login", *_where(sandbox), "--password-command", "getpw"),
+        *("login", *account_of(sandbox), "--password-command", "getpw"),
         env={"PATH": f"{entry}:{xapi.environ['PATH']}"},
     )
 
@@ -55,7 +52,7 @@ def test_a_password_command_is_not_looked_up_in_relative_directories_of_path(
 
 @pytest.mark.states("If you set a command that contains shell syntax but no shell, xapi prints a warning.")
 def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("login", *_where(sandbox), "--password-command", "echo pw > /dev/null")
+    outcome = xapi("login", *account_of(sandbox), "--password-command", "echo pw > /dev/null")
 
     assert outcome.code == 10
     assert outcome.err.startswith("xapi: warning: --password-command: > is shell syntax, but the command runs without")
@@ -63,7 +60,7 @@ def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox
 
 @pytest.mark.states("--no-input turns off prompts: without a password, login exits with code 10.")
 def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:
-    assert xapi("login", *_where(sandbox), input="CANARY\n") == Outcome(
+    assert xapi("login", *account_of(sandbox), input="CANARY\n") == Outcome(
         10,
         "",
         f"xapi: error: no password for {MASTER.email} at {sandbox.base_url}; "
@@ -77,13 +74,13 @@ def test_the_password_sources_are_used_in_order(xapi: Xapi, sandbox: Sandbox) ->
     right, wrong = MASTER.password, "wrong"
     xapi("profile", "set", "password_command", "printf wrong")
 
-    assert xapi("login", *_where(sandbox), "--password-stdin", input=right, env={"XAPI_PASSWORD": wrong}).code == 0
+    assert xapi("login", *account_of(sandbox), "--password-stdin", input=right, env={"XAPI_PASSWORD": wrong}).code == 0
     assert xapi("login", env={"XAPI_PASSWORD": right}).code == 0
     assert xapi("login").code == 10
 
 
 def test_a_failing_password_command_exits_with_10_and_no_other_source_is_tried(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("login", *_where(sandbox), "--password-command", "sh -c 'echo CANARY; exit 7'")
+    outcome = xapi("login", *account_of(sandbox), "--password-command", "sh -c 'echo CANARY; exit 7'")
 
     assert outcome == Outcome(
         10,
@@ -121,21 +118,21 @@ def test_the_hint_says_that_a_tilde_is_not_expanded(xapi: Xapi, sandbox: Sandbox
     for_shell = xapi("profile", "set", "password_command", "cat ~/password")
     assert "~ is shell syntax" in for_shell.err
 
-    assert xapi("login", *_where(sandbox)) == Outcome(
+    assert xapi("login", *account_of(sandbox)) == Outcome(
         10,
         "",
         "xapi: error: password_command 'cat' failed with exit code 1; write an absolute path instead of ~, which is not"
         " expanded because the command runs without a shell\n",
     )
     for command, syntax in (("cat $HOME/password", "$"), ("cat password | head -1", "|"), ("cat `pwd`/password", "`")):
-        outcome = xapi("login", *_where(sandbox), "--password-command", command)
+        outcome = xapi("login", *account_of(sandbox), "--password-command", command)
         assert outcome.err.splitlines()[-1].endswith(
             f"; write sh -c 'COMMAND', because {syntax} is shell syntax and the command runs without a shell"
         )
-    assert xapi("login", *_where(sandbox), "--password-command", "cat 'no file; > & here'").err.endswith(
+    assert xapi("login", *account_of(sandbox), "--password-command", "cat 'no file; > & here'").err.endswith(
         "; run the command yourself to see why\n"
     )
-    assert xapi("login", *_where(sandbox), "--password-command", f"cat {xapi.home}/password").code == 0
+    assert xapi("login", *account_of(sandbox), "--password-command", f"cat {xapi.home}/password").code == 0
 
 
 @pytest.mark.parametrize(
@@ -177,7 +174,7 @@ def test_a_rejected_automatic_login_names_the_source_of_the_password(xapi: Xapi)
 
 
 def test_max_time_limits_the_password_command(xapi: Xapi, sandbox: Sandbox) -> None:
-    assert xapi("login", *_where(sandbox), "--password-command", "sleep 60", "--max-time", "1").code == 12
+    assert xapi("login", *account_of(sandbox), "--password-command", "sleep 60", "--max-time", "1").code == 12
 
 
 def test_the_keyring_stores_the_password_only_with_consent(xapi: Xapi, sandbox: Sandbox) -> None:

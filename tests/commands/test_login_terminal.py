@@ -5,16 +5,12 @@ import signal
 
 import pytest
 
-from tests.commands.api import response
+from tests.commands.api import account_of, response
 from tests.support.credential_helpers import FakeHelper
 from tests.support.program import OnTerminal, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
 from tests.support.threads import Gate
 from xapi_cli.sandbox import MASTER, Sandbox
-
-
-def _where(sandbox: Sandbox) -> tuple[str, ...]:
-    return ("--base-url", sandbox.base_url, "--username", MASTER.email)
 
 
 def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -189,7 +185,7 @@ def test_a_base_url_that_looks_wrong_is_prompted_for_again_unless_the_user_accep
 def test_after_a_rejected_password_login_says_so_and_prompts_again(
     xapi: Xapi, sandbox: Sandbox, options: tuple[str, ...]
 ) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), *options, columns=300) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), *options, columns=300) as terminal:
         for password in ("wrong", "wrong too", MASTER.password):
             terminal.expect("Password for ")
             terminal.type(f"{password}\n")
@@ -257,7 +253,7 @@ def test_after_a_rejection_without_an_error_code_a_typed_base_url_can_be_correct
 
 
 def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_once(xapi: Xapi, sandbox: Sandbox) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), columns=300) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), columns=300) as terminal:
         for password in ("wrong", "wrong too", "wrong"):
             terminal.expect("Password for ")
             terminal.type(f"{password}\n")
@@ -269,14 +265,14 @@ def test_after_three_rejected_passwords_login_fails_and_the_same_one_is_sent_onc
 
 
 def test_a_rejected_password_from_another_source_causes_no_prompt(xapi: Xapi, sandbox: Sandbox) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), env={"XAPI_PASSWORD": "wrong"}) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), env={"XAPI_PASSWORD": "wrong"}) as terminal:
         assert terminal.wait() == 10
     assert b"Password for" not in terminal.seen
 
 
 @pytest.mark.parametrize("question", ["Base URL of the API: ", "Password for "])
 def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandbox, question: str) -> None:
-    args = _where(sandbox) if question.startswith("Password") else ()
+    args = account_of(sandbox) if question.startswith("Password") else ()
     with xapi.on_terminal("login", *args, columns=200) as terminal:
         terminal.expect(question)
         terminal.type("\x04")
@@ -289,7 +285,7 @@ def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandb
 
 @pytest.mark.states("That output is never logged.")
 def test_stderr_of_a_password_command_is_shown_on_a_terminal_and_not_logged(xapi: Xapi, sandbox: Sandbox) -> None:
-    args = ("login", *_where(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
+    args = ("login", *account_of(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
     failed = "xapi: error: password_command 'sh' failed with exit code 2; run the command yourself to see why"
 
     with xapi.on_terminal(*args, columns=200) as terminal:
@@ -310,7 +306,7 @@ def test_the_user_is_asked_once_for_consent_to_remember_the_password(
     env = xapi.fake_keyring()
     question = "Remember the password in the keyring, so that xapi can log in again automatically? [Y/n] "
     for again in (False, True):
-        with xapi.on_terminal("login", *_where(sandbox), env=env, columns=200) as terminal:
+        with xapi.on_terminal("login", *account_of(sandbox), env=env, columns=200) as terminal:
             terminal.expect("Password for ")
             terminal.type(f"{MASTER.password}\n")
             if not (again and is_stored):
@@ -326,7 +322,7 @@ def test_an_unanswered_question_whether_to_remember_leaves_a_complete_login(
     xapi: Xapi, sandbox: Sandbox, key: str, code: int
 ) -> None:
     env = xapi.fake_keyring()
-    with xapi.on_terminal("login", "-p", "new", *_where(sandbox), env=env, columns=200) as terminal:
+    with xapi.on_terminal("login", "-p", "new", *account_of(sandbox), env=env, columns=200) as terminal:
         terminal.expect("Password for ")
         terminal.type(f"{MASTER.password}\n")
         terminal.expect("[Y/n] ")
@@ -341,7 +337,7 @@ def test_an_unanswered_question_whether_to_remember_leaves_a_complete_login(
 
 def test_the_suggested_command_selects_a_profile_only_if_it_is_not_the_default(xapi: Xapi, sandbox: Sandbox) -> None:
     def suggested(*options: str) -> str:
-        with xapi.on_terminal("login", *_where(sandbox), *options, env=sandbox.settings, columns=200) as terminal:
+        with xapi.on_terminal("login", *account_of(sandbox), *options, env=sandbox.settings, columns=200) as terminal:
             terminal.expect("next, run `")
             assert terminal.wait() == 0
         return terminal.text.partition("next, run `")[2].partition("`")[0]
@@ -357,7 +353,7 @@ def test_the_suggested_command_selects_a_profile_only_if_it_is_not_the_default(x
 def test_an_option_replaces_the_question_whether_to_remember(
     xapi: Xapi, sandbox: Sandbox, flag: str, is_stored: bool
 ) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), flag, env=xapi.fake_keyring()) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), flag, env=xapi.fake_keyring()) as terminal:
         terminal.expect("Password for ")
         terminal.type(f"{MASTER.password}\n")
         assert terminal.wait() == 0
@@ -381,7 +377,7 @@ def _log_in_until_the_question(terminal: OnTerminal) -> None:
 def test_a_password_that_could_not_be_stored_is_not_reported_as_stored(
     xapi: Xapi, sandbox: Sandbox, helper: FakeHelper
 ) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), columns=400) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), columns=400) as terminal:
         _log_in_until_the_question(terminal)
         program = helper.path.read_text()
         helper.path.write_text(program.replace('if action == "store":', 'if action == "store":\n    sys.exit(1)'))
@@ -396,7 +392,7 @@ def test_a_password_that_could_not_be_stored_is_not_reported_as_stored(
 def test_a_logout_during_the_question_is_reported_and_not_undone(
     xapi: Xapi, sandbox: Sandbox, helper: FakeHelper, answer: str
 ) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), columns=400) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), columns=400) as terminal:
         _log_in_until_the_question(terminal)
         assert xapi("logout", "--all").code == 0
         terminal.type(f"{answer}\n")
@@ -411,7 +407,7 @@ def test_a_logout_during_the_question_is_reported_and_not_undone(
 def test_the_answer_to_the_question_does_not_replace_a_newer_token(
     xapi: Xapi, sandbox: Sandbox, helper: FakeHelper
 ) -> None:
-    with xapi.on_terminal("login", *_where(sandbox), columns=400) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), columns=400) as terminal:
         _log_in_until_the_question(terminal)
         newer = xapi("token", "show", "--fresh", env=sandbox.settings).out
         terminal.type("y\n")
@@ -423,7 +419,7 @@ def test_the_answer_to_the_question_does_not_replace_a_newer_token(
 
 @pytest.mark.parametrize("how", ["keyboard", "SIGTERM", "SIGHUP"])
 def test_an_interrupted_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox, how: str) -> None:
-    with xapi.on_terminal("login", *_where(sandbox)) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox)) as terminal:
         terminal.expect("Password for ")
         assert not terminal.echoes
         if how == "keyboard":
@@ -437,7 +433,7 @@ def test_an_interrupted_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox, h
 
 
 def test_quitting_at_a_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox) -> None:
-    with xapi.on_terminal("login", *_where(sandbox)) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox)) as terminal:
         terminal.expect("Password for ")
         assert not terminal.echoes
         terminal.type("\x1c")  # Ctrl-\\
@@ -466,10 +462,10 @@ def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) ->
 )
 def test_no_input_never_prompts(xapi: Xapi, sandbox: Sandbox) -> None:
     for args, env in ((("--no-input",), {}), ((), {"XAPI_NO_INPUT": "1"})):
-        with xapi.on_terminal("login", *_where(sandbox), *args, env=env) as terminal:
+        with xapi.on_terminal("login", *account_of(sandbox), *args, env=env) as terminal:
             assert terminal.wait(30) == 10
         assert b"Password for" not in terminal.seen
-    with xapi.on_terminal("login", *_where(sandbox), env={"XAPI_NO_INPUT": "off"}) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), env={"XAPI_NO_INPUT": "off"}) as terminal:
         terminal.expect("Password for")
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from tests.support.pages import run
 from tests.support.program import Xapi
 from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -121,16 +122,7 @@ class Runner:
         environ |= variables | {"GITHUB_ENV": str(self._files)}
         if "GITHUB_ENV" in step.script:
             environ["GITHUB_ACTIONS"] = "true"
-        return subprocess.run(
-            [*step.shell, step.script],
-            cwd=self.workspace,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        return run(*step.shell, step.script, cwd=self.workspace, environ=environ)
 
 
 @pytest.fixture

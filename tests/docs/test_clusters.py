@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.pages import blocks_of, with_sandbox
+from tests.support.pages import block_with, run, with_sandbox
 from tests.support.program import Xapi
 from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -25,18 +25,12 @@ SHARDS = 4
 LINES = 25
 
 
-def block(language: str, part: str) -> str:
-    """Return the block of the page in *language* that contains *part*."""
-    (text,) = [each.text for each in blocks_of(PAGE) if each.language == language and part in each.text]
-    return text
-
-
-KUBERNETES = block("yaml", "kind: Job")
-GITHUB = block("yaml", "workflow_dispatch")
-SLURM = block("bash", "#SBATCH")
-OVER_SSH, OVER_SSH_MERGE = block("text", "-S node1,node2").splitlines()
+KUBERNETES = block_with(PAGE, "yaml", "kind: Job")
+GITHUB = block_with(PAGE, "yaml", "workflow_dispatch")
+SLURM = block_with(PAGE, "bash", "#SBATCH")
+OVER_SSH, OVER_SSH_MERGE = block_with(PAGE, "text", "-S node1,node2").splitlines()
 MERGE = "xapi batch --merge --input requests.jsonl out-*.jsonl >responses.jsonl"  # on Kubernetes; its own block
-MERGE_JOB = block("text", "--dependency")
+MERGE_JOB = block_with(PAGE, "text", "--dependency")
 
 
 def container() -> dict[str, Any]:
@@ -153,16 +147,8 @@ class Machine:
         }
 
     def run(self, command: Sequence[str], script: str, variables: Mapping[str, str], directory: Path) -> None:
-        completed = subprocess.run(
-            [*command, with_sandbox(self._sandbox, script)],
-            cwd=directory,
-            env={**self.environ, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        environ = {**self.environ, **variables}
+        completed = run(*command, with_sandbox(self._sandbox, script), cwd=directory, environ=environ)
         assert completed.returncode == 0, completed.stderr
         assert MASTER.password not in completed.stdout + completed.stderr
 

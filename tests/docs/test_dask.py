@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.support.pages import blocks_of
+from tests.support.pages import block_with, run
 from tests.support.program import Xapi
 from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -17,11 +17,6 @@ from xapi_cli.sandbox import MASTER, Sandbox
 pytestmark = pytest.mark.slow  # starts clusters
 
 PAGE = (ROOT / "docs" / "python.md").read_text()
-
-
-def example(language: str, part: str) -> str:
-    (text,) = [each.text for each in blocks_of(PAGE) if each.language == language and part in each.text]
-    return text
 
 
 @pytest.fixture
@@ -33,17 +28,8 @@ def worker_environ(xapi: Xapi, sandbox: Sandbox) -> dict[str, str]:
 
 def run_dask_example(environ: Mapping[str, str], directory: Path) -> str:
     program = directory / "program.py"
-    program.write_text(example("python", "WorkerPlugin"))
-    completed = subprocess.run(
-        [sys.executable, str(program)],
-        cwd=directory,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    program.write_text(block_with(PAGE, "python", "WorkerPlugin"))
+    completed = run(sys.executable, str(program), cwd=directory, environ=environ)
     assert completed.returncode == 0, completed
     return completed.stdout
 
@@ -100,6 +86,8 @@ def test_the_dask_example_runs_with_a_scheduler_of_its_own_and_one_login(
 
 
 def test_the_ray_example_is_valid_python() -> None:
-    names = {each.id for each in ast.walk(ast.parse(example("text", "ray.init()"))) if isinstance(each, ast.Name)}
+    names = {
+        each.id for each in ast.walk(ast.parse(block_with(PAGE, "text", "ray.init()"))) if isinstance(each, ast.Name)
+    }
 
     assert {"ray", "xapi_cli", "Api", "pool"} <= names

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.support.pages import PAGES, README, TEXTS, blocks_of, cells, run_examples, with_sandbox, without_blocks
+from tests.support.pages import (
+    PAGES,
+    README,
+    STRICT_SHELL,
+    TEXTS,
+    blocks_of,
+    cells,
+    run,
+    run_examples,
+    with_sandbox,
+    without_blocks,
+)
 from tests.support.program import PYTHON, Xapi
 from tests.tools.documents import (
     COMMANDS_PAGE,
@@ -262,16 +273,8 @@ def test_the_commands_of_the_common_questions_work(xapi: Xapi, sandbox: Sandbox,
     assert xapi("login", env=sandbox.settings).code == 0
     for command in commands:
         if command not in served:
-            ran = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", with_sandbox(sandbox, command)],
-                cwd=tmp_path,
-                env=xapi.environment(sandbox.settings),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            environ = xapi.environment(sandbox.settings)
+            ran = run(*STRICT_SHELL, with_sandbox(sandbox, command), cwd=tmp_path, environ=environ)
             assert ran.returncode == 0, ran
             if "data.csv" in command:
                 assert '"content-type":"text/csv"' in ran.stdout.replace(" ", "")

@@ -110,34 +110,30 @@ def test_a_holder_that_lost_its_lock_and_finds_no_other_token_warns_and_uses_its
     assert shared_redis.keys() == []
 
 
-def test_a_login_stores_nothing_after_a_logout_on_another_machine(
-    xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer
+@pytest.mark.parametrize(
+    ("options", "machines", "keys"),
+    [((), [1], ["logout"]), (("--all",), [0, 1], []), (("--storage", "file"), [0, 1], [])],
+    ids=["on another machine", "of all accounts, without the server", "of another storage, without the server"],
+)
+def test_a_login_stores_nothing_after_a_logout(
+    xapi: Xapi,
+    held: Env,
+    grants: Grants,
+    shared_redis: RedisServer,
+    options: tuple[str, ...],
+    machines: list[int],
+    keys: list[str],
 ) -> None:
     holder = xapi.start("token", "show", env={**held, **on(xapi, 0)})
     grants.gate.wait()
-    assert xapi("logout", env={**held, **on(xapi, 1)}).code == 0
+    for machine in machines:
+        assert xapi("logout", *options, env={**held, **on(xapi, machine)}).code == 0
     grants.gate.open.set()
     (outcome,) = ended([holder])
 
     assert (outcome.code, outcome.out) == (0, "token1\n")
     assert "the account was logged out in the meantime, so the new token is not stored" in outcome.err
-    assert shared_redis.keys() == ["logout"]
-
-
-@pytest.mark.parametrize("options", [("--all",), ("--storage", "file")])
-def test_a_login_stores_nothing_after_a_logout_on_its_machine_that_does_not_use_the_server(
-    xapi: Xapi, held: Env, grants: Grants, shared_redis: RedisServer, options: tuple[str, ...]
-) -> None:
-    holder = xapi.start("token", "show", env={**held, **on(xapi, 0)})
-    grants.gate.wait()
-    assert xapi("logout", *options, env={**held, **on(xapi, 0)}).code == 0
-    assert xapi("logout", *options, env={**held, **on(xapi, 1)}).code == 0
-    grants.gate.open.set()
-    (outcome,) = ended([holder])
-
-    assert (outcome.code, outcome.out) == (0, "token1\n")
-    assert "the account was logged out in the meantime, so the new token is not stored" in outcome.err
-    assert shared_redis.keys() == []
+    assert shared_redis.keys() == keys
 
 
 def test_a_logout_of_the_accounts_of_another_machine_does_not_stop_a_login(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.tools.documents import ROOT
 from xapi_cli.sandbox import MASTER, Sandbox
 
+STRICT_SHELL = ("bash", "-euo", "pipefail", "-c")
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in PAGES}
@@ -43,6 +44,26 @@ def with_sandbox(sandbox: Sandbox, text: str) -> str:
     return re.sub(r"\bme@example\.com", MASTER.email, text)
 
 
+def block_with(text: str, language: str, part: str) -> str:
+    """Return the one block of *text* in *language* that contains *part*."""
+    (found,) = [each.text for each in blocks_of(text) if each.language == language and part in each.text]
+    return found
+
+
+def run(*command: str, cwd: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run *command* with an empty stdin; return its exit code and its output."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
 def run_examples(text: str, sandbox: Sandbox, *, cwd: Path, environ: Mapping[str, str]) -> int:
     """Run the `sh` blocks of *text* in order, compare each with the `output` block after it, and return their number.
 
@@ -52,16 +73,7 @@ def run_examples(text: str, sandbox: Sandbox, *, cwd: Path, environ: Mapping[str
     examples = [number for number, block in enumerate(blocks) if block.language == "sh"]
     for number in examples:
         block, after = blocks[number], blocks[number + 1 : number + 2]
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", with_sandbox(sandbox, block.text)],
-            cwd=cwd,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        ran = run(*STRICT_SHELL, with_sandbox(sandbox, block.text), cwd=cwd, environ=environ)
         assert (ran.returncode, "xapi: error" in ran.stderr and "exit" not in block.text) == (0, False), ran
         if after and after[0].language == "output":
             assert ran.stdout == with_sandbox(sandbox, after[0].text)
