@@ -1,4 +1,4 @@
-"""The events of a stream, by the rules of the HTML Living Standard."""
+"""Which responses are streams, and the events of one, by the rules of the HTML Living Standard."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.request.jq import event_stream
-from xapi_cli.request.jq.event_stream import documents
+from xapi_cli.request.jq.event_stream import documents, is_record_stream
 
 STREAMS = {
     "one line": (b"data: 1\n\n", [b"1"]),
@@ -52,3 +52,16 @@ def test_an_endless_event_is_an_error(monkeypatch: pytest.MonkeyPatch, part: byt
 
     with pytest.raises(NetworkError, match="an event larger than 1 MiB"):
         list(documents(endless))
+
+
+@pytest.mark.parametrize(
+    "text", ["text/event-stream", "Text/Event-Stream ; charset=utf-8", "application/x-ndjson", "application/jsonl"]
+)
+def test_the_media_type_is_recognized(text: str) -> None:
+    assert is_record_stream(text)
+    assert not is_record_stream(f"x-{text}")
+
+
+@pytest.mark.parametrize("text", ["", "application/json", "text/plain"])
+def test_another_type_is_no_stream(text: str) -> None:
+    assert not is_record_stream(text)
