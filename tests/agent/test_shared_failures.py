@@ -38,7 +38,6 @@ def test_processes_with_a_wrong_password_try_it_once(xapi: Xapi, sandbox: Sandbo
     assert sandbox.login_attempts == 1
 
     assert xapi(*ME, env={**env, **on(xapi, 9)}).code == 0  # another password is sent at once
-    assert not list(xapi.home.rglob("attempts"))
 
 
 def test_an_explicit_login_sends_a_rejected_password_and_a_successful_one_deletes_the_failures(
@@ -131,6 +130,26 @@ def test_a_fresh_token_that_is_rejected_stops_the_logins_of_all(xapi: Xapi, acco
 
     assert (first.code, second.code, logins) == (10, 10, 1)
     assert "the API rejected a new token less than a minute ago" in second.err
+
+
+@pytest.mark.states(
+    "On one machine, this also holds with another storage, and after a restart of the agent or the Redis server."
+)
+def test_a_rejected_password_is_not_sent_again_after_the_keeper_was_killed(
+    xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, env: Env
+) -> None:
+    wrong = {**env, "XAPI_PASSWORD": "wrong"}
+    assert xapi(*ME, env=wrong).code == 10
+    keeper.kill()
+    without_keeper = xapi(*ME, env=wrong)
+    keeper.start()
+    with_another = xapi(*ME, env=wrong)
+
+    assert (without_keeper.code, with_another.code, sandbox.login_attempts) == (10, 10, 1)
+    assert "so this password is not sent again" in with_another.err
+    assert xapi("login", env=wrong).code == 10
+    assert sandbox.login_attempts == 2
+    assert xapi(*ME, env=env).code == 0
 
 
 def test_without_a_keeper_the_failures_are_in_the_state_directory(

@@ -54,11 +54,15 @@ def files(tmp_path: Path, clock: Clock) -> FailureFiles:
     return FailureFiles(StateDirectory(tmp_path / "failures"), clock)
 
 
-@pytest.fixture
-def failures(files: FailureFiles, monkeypatch: pytest.MonkeyPatch) -> LoginFailures:
+@pytest.fixture(autouse=True)
+def _salts(monkeypatch: pytest.MonkeyPatch) -> None:
     # With random salts, two of the secrets below would have the same twelve bits in one run of several hundred.
     numbers = itertools.count(1)
     monkeypatch.setattr("xapi_cli.auth.login_failures.os.urandom", lambda size: next(numbers).to_bytes(size, "big"))
+
+
+@pytest.fixture
+def failures(files: FailureFiles) -> LoginFailures:
     return LoginFailures(files)
 
 
@@ -154,6 +158,42 @@ def test_the_number_of_recorded_rejections_is_limited(failures: LoginFailures, t
     (path,) = (tmp_path / "failures").iterdir()
     assert len(json.loads(path.read_text())["entries"]) == 32
     assert _rejects(failures, "wrong 33")
+
+
+def test_a_rejected_password_is_recorded_in_all_places_with_the_same_bits(
+    files: FailureFiles, tmp_path: Path, clock: Clock
+) -> None:
+    """Each place has its own clock, and may have lost its records."""
+    others = FailureFiles(StateDirectory(tmp_path / "others"), other_clock := Clock())
+    clock.now += 1000
+    both = LoginFailures(files, others)
+    LoginFailures(others).record_rejected_password(ME, REJECTED, "wrong")
+    both.record_rejected_password(ME, REJECTED, "wrong too")
+
+    (of_file,) = json.loads((tmp_path / "failures" / f"{ME.key}.refused").read_text())["entries"]
+    of_other, first = json.loads((tmp_path / "others" / f"{ME.key}.refused").read_text())["entries"]
+    assert (of_file["salt"], of_file["mark"]) == (of_other["salt"], of_other["mark"])
+    assert first["salt"] == of_other["salt"]
+    assert [_rejects(both, password) for password in ("wrong", "wrong too", "right")] == [True, True, False]
+    clock.now += 60
+    assert _rejects(both, "wrong too")
+    other_clock.now += 60
+    assert not _rejects(both, "wrong too")
+
+
+def test_a_rejected_password_keeps_the_salt_of_each_place(files: FailureFiles, tmp_path: Path, clock: Clock) -> None:
+    others = FailureFiles(StateDirectory(tmp_path / "others"), clock)
+    for number, place in enumerate((files, others)):
+        LoginFailures(place).record_rejected_password(ME, REJECTED, f"wrong {number}")
+    both = LoginFailures(files, others)
+    both.record_rejected_password(ME, REJECTED, "wrong too")
+
+    assert [_rejects(both, password) for password in ("wrong 0", "wrong 1", "wrong too")] == [True] * 3
+    both.delete_failed(ME)
+    assert _rejects(both, "wrong 1")
+    both.delete(ME)
+    assert [_rejects(both, password) for password in ("wrong 0", "wrong 1", "wrong too")] == [False] * 3
+    assert [list(directory.iterdir()) for directory in (tmp_path / "failures", tmp_path / "others")] == [[], []]
 
 
 def test_twelve_salted_bits_of_a_password_are_recorded_in_a_private_file(

@@ -3,12 +3,18 @@
 import hashlib
 import json
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.keeper_process import KeeperProcess
 from tests.support.program import Outcome, Xapi
+from tests.support.redis_server import RedisServer
 from tests.support.servers import Server, free_port, hang, request, send, serve
 from xapi_cli.sandbox import MASTER, Sandbox
+
+if TYPE_CHECKING:
+    from tests.support.stores import Env
 
 ME = ("request", "/x-api/me")
 
@@ -123,6 +129,19 @@ def test_a_failed_login_sets_the_exit_code_and_prints_nothing_on_stdout(xapi: Xa
     without = xapi(*ME, env={"XAPI_NO_INPUT": "1"})
     assert (without.code, without.out, sandbox.login_attempts) == (10, "", 2)
     assert "no password source is available; run `xapi login`" in without.err
+
+
+@pytest.mark.states(
+    "On one machine, this also holds with another storage, and after a restart of the agent or the Redis server."
+)
+def test_a_rejected_password_is_not_sent_again_with_another_storage(
+    xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, shared_redis: RedisServer
+) -> None:
+    storages: list[Env] = [{**keeper.environ}, shared_redis.environ, {"XAPI_STORAGE": "file"}, {"XAPI_STORAGE": "none"}]
+    for number, first in enumerate(storages, start=1):
+        env: Env = {**sandbox.settings, "XAPI_USERNAME": f"{number}@example.com", "XAPI_PASSWORD": "wrong"}
+        codes = [xapi("token", "show", env={**env, **storage}).code for storage in (first, *storages)]
+        assert (codes, sandbox.login_attempts) == ([10] * 5, number), first
 
 
 def test_a_failing_password_command_exits_with_10_and_xapi_password_takes_precedence(

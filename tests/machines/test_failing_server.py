@@ -132,6 +132,26 @@ def test_a_server_that_is_killed_and_restarted_causes_no_other_failure_than_13(
         assert xapi(*ME, env=env).code == 0
 
 
+@pytest.mark.states(
+    "On one machine, this also holds with another storage, and after a restart of the agent or the Redis server."
+)
+def test_a_rejected_password_is_not_sent_again_after_the_server_has_lost_its_data(
+    xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
+) -> None:
+    env: Env = {**sandbox.settings, **redis_server.environ}
+    wrong = {**env, "XAPI_PASSWORD": "wrong"}
+    assert xapi(*ME, env=wrong).code == 10
+    redis_server.stop()
+    redis_server.start()
+    assert redis_server.keys() == []
+
+    outcome = xapi(*ME, env=wrong)
+
+    assert (outcome.code, sandbox.login_attempts) == (10, 1)
+    assert "so this password is not sent again" in outcome.err
+    assert xapi(*ME, env=env).code == 0
+
+
 @pytest.mark.states("Otherwise exit code 13, and no login")
 def test_a_server_without_memory_serves_valid_tokens_and_causes_no_login(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer

@@ -61,7 +61,7 @@ class Account:
     @cached_property
     def _failures(self) -> LoginFailures:
         """The login failures; only a login and a logout need them, and the store may have to connect."""
-        return LoginFailures(self._session.failures)
+        return LoginFailures(*self._session.failures)
 
     # tokens for requests
 

@@ -38,9 +38,12 @@ class LoginSession:
         self._markers: LogoutMarkers | None = None  # at `begin`; None if a logout since then cannot be noticed
 
     @property
-    def failures(self) -> "Failures":
-        """Where login failures are recorded: where the login lock is. Raises StoreError if that is not usable."""
-        return self._files
+    def failures(self) -> "list[Failures]":
+        """Where login failures are recorded: where the login lock is, then where rejected passwords are as well.
+
+        Raises StoreError if the first is not usable.
+        """
+        return [self._files]
 
     def begin(self) -> None:
         """Record that a login begins, so that `write` detects a logout during it."""
@@ -135,9 +138,10 @@ class KeeperSession(LoginSession):
         self._is_begun_in_store = self._is_state_usable = True
 
     @property
-    def failures(self) -> "Failures":
-        """Those of the store; without a running agent, those in the state directory."""
-        return self._store.failures or self._files
+    def failures(self) -> "list[Failures]":
+        """Those of the store, then those in the state directory; without a running agent, only these."""
+        in_store = self._store.failures
+        return [in_store, self._files] if in_store else [self._files]
 
     def begin(self) -> None:
         """Record that a login begins, in the state directory and in the store, as far as they are usable."""
@@ -195,9 +199,9 @@ class SharedSession(LoginSession):
         self.margin = self._shared_lock.margin
 
     @property
-    def failures(self) -> "Failures":
-        """Those of the store."""
-        return self._store.failures
+    def failures(self) -> "list[Failures]":
+        """Those of the store, then those in the state directory."""
+        return [self._store.failures, self._files]
 
     def begin(self) -> None:
         """Record that a login begins; read all that it needs of the store, with one command."""
