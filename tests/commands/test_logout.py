@@ -1,5 +1,7 @@
 """`xapi logout` deletes from every store, and no login in progress undoes it."""
 
+import json
+
 import pytest
 
 from tests.support.program import Outcome, Xapi
@@ -95,6 +97,20 @@ def test_a_damaged_index_causes_a_warning_because_an_account_may_be_missing_in_i
     assert xapi("logout", "-p", "default").code == 0
     assert list((xapi.state / "tokens").iterdir()) == []
     assert xapi("logout", "--all").err == "xapi: no known account, nothing to delete\n"
+
+
+def test_a_damaged_entry_does_not_prevent_the_logout_of_the_other_accounts(xapi: Xapi, sandbox: Sandbox) -> None:
+    xapi("login", env=sandbox.settings)
+    (entry,) = (xapi.state / "known").glob("*.json")
+    damaged = entry.with_name(f"{'0' * 32}.json")
+    damaged.write_text(json.dumps(json.loads(entry.read_text()) | {"username": "\ud800"}))
+    damaged.chmod(0o600)
+
+    outcome = xapi("logout", "--all")
+
+    assert (outcome.code, list((xapi.state / "tokens").iterdir())) == (0, [])
+    assert outcome.err.startswith("xapi: warning: the index of accounts is damaged")
+    assert outcome.err.endswith(f"xapi: logged out of {MASTER.email} at {sandbox.base_url}\n")
 
 
 @pytest.mark.states(

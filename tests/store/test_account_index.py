@@ -179,6 +179,24 @@ def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_pa
     assert [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "known", path)] == [0o700, 0o600]
 
 
+def _entry_with(base_url: str = "https://a", username: str = "me", location: str = "{}") -> bytes:
+    """Return an entry with these parts, which are written as in JSON; it is valid without arguments."""
+    store = f'{{"storage": "file", "location": {location}, "obtained_at": null, "is_written": true}}'
+    account = f'"base_url": "{base_url}", "username": "{username}"'
+    return f'{{"mark": "a", "revision": "b", "stores": [{store}], {account}}}'.encode()
+
+
+@pytest.mark.parametrize("username", ["me", r"\udcff", r"a\u0000b"])
+def test_an_entry_is_valid_with_any_username_that_the_environment_or_the_config_file_can_contain(
+    known: AccountIndex, username: str
+) -> None:
+    identity = Identity("https://a", json.loads(f'"{username}"'))
+    known.add(ME, "file")
+    known.file(identity).replace(_entry_with(username=username))
+
+    assert (identity in known.all(), known.is_damaged()) == (True, False)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -193,8 +211,14 @@ def test_the_index_is_private_and_contains_no_secret(known: AccountIndex, tmp_pa
         b'{"mark": "a", "storages": ["file"]}',
         b'{"mark": "a", "revision": "b", "stores": [{"storage": "file"}], "base_url": "https://a", "username": "me"}',
         b'{"mark": "a", "revision": "b", "stores": [{"location": {"a": 1}}], "base_url": "https://a", "username": "m"}',
+        _entry_with(username=r"\ud800"),
+        _entry_with(base_url=r"https://\ud800"),
+        _entry_with(base_url="https://["),
+        _entry_with(base_url="https://A"),
+        _entry_with(location=r'{"redis_url": "unix:///\ud800"}'),
+        _entry_with(location=r'{"DBUS_SESSION_BUS_ADDRESS": "a\u0000b"}'),
     ],
-    ids=range(11),
+    ids=range(17),
 )
 def test_an_invalid_entry_is_ignored_and_can_be_replaced(known: AccountIndex, data: bytes) -> None:
     known.add(ME, "file")

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
+from xapi_cli.errors import UsageError
+from xapi_cli.http import urls
 from xapi_cli.system import boot_time
 from xapi_cli.system.private_files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
@@ -208,6 +210,7 @@ class AccountIndex:
 
 def _entry(value: Any) -> _Entry:
     """Return the entry that the JSON *value* is; raise ValueError if it is not valid."""
+    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")  # raises it for a text that no API accepts
     match value:
         case {"mark": str(marker), "revision": str(revision), "stores": [*stores], **rest}:
             known = [_known_store(store) for store in stores]
@@ -216,11 +219,18 @@ def _entry(value: Any) -> _Entry:
         case _:
             raise ValueError
     match rest:
-        case {"base_url": str(base_url), "username": str(username)} if known:
+        case {"base_url": str(base_url), "username": str(username)} if known and _is_normalized(base_url):
             return _Entry(marker, revision, known, Identity(base_url, username))
         case {"base_url": _} | {"username": _}:
             raise ValueError
     return _Entry(marker, revision, known, None, rest.get("emptied"))
+
+
+def _is_normalized(base_url: str) -> bool:
+    try:
+        return urls.base_url(base_url) == base_url
+    except UsageError:
+        return False
 
 
 def _known_store(value: Any) -> KnownStore:
@@ -230,6 +240,6 @@ def _known_store(value: Any) -> KnownStore:
             "location": dict(location),
             "obtained_at": str() | None as obtained_at,
             "is_written": bool(is_written),
-        } if all(isinstance(each, str) for each in location.values()):
+        } if all(isinstance(each, str) and "\0" not in each for each in location.values()):
             return KnownStore(storage, location, obtained_at, is_written)
     raise ValueError
