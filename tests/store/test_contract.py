@@ -67,7 +67,7 @@ def test_a_deleted_record_is_not_read(store: Store) -> None:
 
 def test_accounts_are_separate(store: Store) -> None:
     identities = [ME, OTHER, ELSEWHERE, ODD]
-    for identity in identities:
+    for identity in identities * 2:
         store.write(identity, Record(Token(identity.key)))
     assert [store.read(identity) for identity in identities] == [Record(Token(one.key)) for one in identities]
     store.delete(OTHER)

@@ -10,7 +10,7 @@ from tests.store.conftest import Open
 from tests.store.keyring.processes import ME, READ, REMEDY, Run, ended
 from tests.support.keyring_session import KeyringSession
 from tests.support.threads import wait_until
-from xapi_cli.store.keyring.items import service_of
+from xapi_cli.store.keyring.items import services_of
 from xapi_cli.tokens import Record, Token
 
 pytestmark = pytest.mark.slow  # waits for time limits
@@ -31,7 +31,7 @@ def test_only_the_record_remains_in_the_keyring(opened: Open, gnome: KeyringSess
 def test_an_item_of_another_program_is_replaced_and_logout_deletes_both(opened: Open, gnome: KeyringSession) -> None:
     make = (
         "import secretstorage as s; c = s.get_default_collection(s.dbus_init()); "
-        f"c.create_item('xapi elsewhere', {{'service': {service_of(ME)!r}, 'username': 'me@example.com'}}, b'junk')"
+        f"c.create_item('xapi elsewhere', {{'service': {services_of(ME)[0]!r}, 'username': 'me@example.com'}}, b'junk')"
     )
     store = opened("keyring")
     gnome.python(make)
@@ -47,7 +47,7 @@ def test_an_item_of_another_program_is_replaced_and_logout_deletes_both(opened: 
 def test_garbage_in_the_keyring_is_treated_as_no_token_and_overwritten(
     opened: Open, gnome: KeyringSession, junk: bytes
 ) -> None:
-    attributes = {"service": service_of(ME), "username": "me@example.com", "application": "Python keyring library"}
+    attributes = {"service": services_of(ME)[0], "username": "me@example.com", "application": "Python keyring library"}
     gnome.python(
         "import secretstorage as s; c = s.get_default_collection(s.dbus_init()); "
         f"c.create_item('xapi', {attributes!r}, {junk[:10]!r} * {max(1, len(junk) // 10)}, replace=True)"

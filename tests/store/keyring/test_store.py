@@ -8,8 +8,7 @@ import pytest
 
 from tests.store.conftest import Open
 from tests.store.keyring.processes import ME, READ, REMEDY, Run, ended
-from xapi_cli.store.keyring.items import service_of
-from xapi_cli.tokens import Identity, Record, Token
+from xapi_cli.tokens import Record, Token
 
 pytestmark = pytest.mark.slow  # waits for time limits
 
@@ -230,14 +229,6 @@ def test_each_access_makes_only_the_necessary_calls(opened: Open) -> None:
     assert calls_of(lambda: store.write(ME, Record(Token("t")))) == ["set", "get"]
     assert calls_of(store.probe) == ["set", "get", "delete"]
     assert calls_of(lambda: opened("Plain").write(ME, Record(Token("t")))) == ["get", "set", "get"]
-
-
-def test_each_account_has_one_service_name_of_safe_characters() -> None:
-    assert service_of(ME) == "xapi:me@example.com@https://api.test"
-    assert (
-        service_of(Identity("https://api.test", "a\0\udcff\n\\b"))
-        == "xapi:a\\u0000\\udcff\\u000a\\u005cb@https://api.test"
-    )
 
 
 def test_importing_the_store_imports_neither_keyring_nor_filelock(run: Run) -> None:

@@ -57,7 +57,10 @@ class error(Exception):  # noqa: N801  # pywintypes.error is called so
 
 
 class Windows(Plain):
-    """Reject more than 2,560 bytes of UTF-16; move the item of a service that is written again (see keyring)."""
+    """Reject more than 2,560 bytes of UTF-16; move the item of a service that is written again (see keyring).
+
+    The case of the names of items is ignored, but not that of usernames.
+    """
 
     priority: ClassVar[float] = 1
 
@@ -76,20 +79,21 @@ class Windows(Plain):
 
     def delete_password(self, service: str, username: str) -> None:
         self.calls.append("delete")
-        targets = [service, f"{username}@{service}"]
+        targets = [service.lower(), f"{username}@{service}".lower()]
         items = self.items()
-        remaining = [item for item in items if item[0] not in targets or item[1] != username]
+        remaining = [item for item in items if item[0].lower() not in targets or item[1] != username]
         if len(remaining) == len(items):
             raise keyring.errors.PasswordDeleteError(service)
         self.keep(remaining)
 
     def _read(self, target: str) -> list[str] | None:
-        return next((item for item in self.items() if item[0] == target), None)
+        return next((item for item in self.items() if item[0].lower() == target.lower()), None)
 
     def _write(self, target: str, username: str, text: str) -> None:
         if len(text.encode("utf-16-le")) > 2560:
             raise error(1783, "CredWrite", f"The stub received bad data: {text}")
-        self.keep([*(item for item in self.items() if item[0] != target), [target, username, text]])
+        others = (item for item in self.items() if item[0].lower() != target.lower())
+        self.keep([*others, [target, username, text]])
 
 
 class MacOS(Plain):

@@ -168,9 +168,14 @@ def _is_transient(error: BaseException) -> bool:
     return not _is_locked(error) and not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
-def service_of(identity: Identity) -> str:
-    """Return a service name unique to the account: Windows moves an item when its service gets a second username."""
-    return f"xapi:{escaped(identity.username)}@{identity.base_url}"
+def services_of(identity: Identity) -> list[str]:
+    """Return a service name unique to the account: Windows moves an item when its service gets a second username.
+
+    Windows ignores the case of names, so a name with uppercase letters gets a part of the account's key. It is followed
+    by the name that earlier versions used instead, under which there may still be a record.
+    """
+    name = f"xapi:{escaped(identity.username)}@{identity.base_url}"
+    return [name] if name == name.casefold() else [f"{name} {identity.key[:8]}", name]
 
 
 def escaped(text: str) -> str:

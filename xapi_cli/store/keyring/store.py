@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store.chunked import HEAD, ChunkedItem
+from xapi_cli.store.chunked import HEAD, ChunkedItem, NotStored
 from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
 from xapi_cli.store.keyring.items import (
@@ -18,7 +18,7 @@ from xapi_cli.store.keyring.items import (
     KeyringNotPersistent,
     KeyringTimeout,
     escaped,
-    service_of,
+    services_of,
     with_store_errors,
 )
 from xapi_cli.store.protocol import StoreOptions
@@ -76,24 +76,46 @@ class KeyringStore:
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return decode_record(identity, self._with_backend("reading the keyring", self._for(identity, ChunkedItem.read)))
+
+        def read(*items: ChunkedItem) -> Record | None:
+            return next(filter(None, (decode_record(identity, item.read()) for item in items)), None)
+
+        return self._with_backend("reading the keyring", self._for(identity, read))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back; the previous one is kept until the new one is complete."""
         text = encode_record(identity, record)
-        self._with_backend("writing to the keyring", self._for(identity, lambda item: item.write(text)))
+
+        def write(item: ChunkedItem, *earlier: ChunkedItem) -> None:
+            item.write(text)
+            with contextlib.suppress(StoreError, NotStored):  # a logout reports it
+                for each in earlier:
+                    if decode_record(identity, each.read()):
+                        each.delete()
+
+        self._with_backend("writing to the keyring", self._for(identity, write))
 
     def delete(self, identity: Identity) -> bool:
         """Delete everything that is stored for *identity*; return whether there was anything."""
-        return self._with_backend("deleting from the keyring", self._for(identity, ChunkedItem.delete))
 
-    def _for(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> "Callable[[KeyringBackend], T]":
-        """Return *operation* on the items of *identity*, as an operation on a backend."""
+        def delete(item: ChunkedItem, *earlier: ChunkedItem) -> bool:
+            is_found = item.delete()
+            for each in earlier:
+                text = each.read()  # None for chunks of a writer that was killed
+                if text is None or decode_record(identity, text):  # otherwise, it may belong to another account
+                    is_found = each.delete() or is_found
+            return is_found
+
+        return self._with_backend("deleting from the keyring", self._for(identity, delete))
+
+    def _for(self, identity: Identity, operation: Callable[..., T]) -> "Callable[[KeyringBackend], T]":
+        """Return *operation* on the item of *identity* and those of earlier versions, as an operation on a backend."""
 
         def on_backend(backend: "KeyringBackend") -> T:
-            items = BackendItems(backend, service_of(identity), escaped(identity.username), self._access)
-            item = ChunkedItem(items, plain=self._plain.pop(identity, False))
-            result = operation(item)
+            username, plain = escaped(identity.username), self._plain.pop(identity, False)
+            services = [BackendItems(backend, name, username, self._access) for name in services_of(identity)]
+            item, *earlier = ChunkedItem(services[0], plain=plain), *map(ChunkedItem, services[1:])
+            result = operation(item, *earlier)
             self._plain[identity] = item.plain
             return result
 
