@@ -41,15 +41,10 @@ def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     """
     user = list(call.headers) if to_api else []
     if to_api and call.body is not None and call.body.content_type:
-        user = _with_default(user, "Content-Type", call.body.content_type)
+        user = _with_defaults(user, ("Content-Type", call.body.content_type))
     user += call.own_headers
-    for name, value in (
-        ("Accept", "*/*"),
-        ("Accept-Encoding", content_coding.accepted()),
-        ("User-Agent", USER_AGENT),
-    ):
-        user = _with_default(user, name, value)
-    return encoded(user)
+    accepted = content_coding.accepted()
+    return encoded(_with_defaults(user, ("Accept", "*/*"), ("Accept-Encoding", accepted), ("User-Agent", USER_AGENT)))
 
 
 def encoded(headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
@@ -67,6 +62,6 @@ def displayed_without_query(url: str) -> str:
     return displayed(url.partition("?")[0])
 
 
-def _with_default(headers: list[Header], name: str, value: str) -> list[Header]:
-    is_given = name.lower() in [own.lower() for own, _ in headers]
-    return headers if is_given else [*headers, (name, value)]
+def _with_defaults(headers: list[Header], *defaults: Header) -> list[Header]:
+    given = {name.lower() for name, _ in headers}
+    return [*headers, *(default for default in defaults if default[0].lower() not in given)]
