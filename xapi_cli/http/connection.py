@@ -66,7 +66,7 @@ class Connection:
         sock.setblocking(False)
         self.route = route
         self.tls: str | None = None
-        self.kind: Kind | None = None  # of the last response, None before the first
+        self.kind: Kind | None = None  # of the last response, None before the first: then the connection is unused
         self.idle_since = time.monotonic()
         self.has_surplus = False  # bytes arrived that belong to no response
         self._socket = sock
@@ -173,11 +173,6 @@ class Connection:
     def fileno(self) -> int:
         """Return the descriptor, for a selector that waits for many connections."""
         return self._socket.fileno()
-
-    @property
-    def is_used(self) -> bool:
-        """Return whether the connection has carried a request and its response."""
-        return self.kind is not None
 
     def end_response(self, method: str, status: int, *, has_surplus: bool = False) -> None:
         """Mark the connection as idle: the response to *method*, with *status*, is complete.

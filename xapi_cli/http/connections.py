@@ -32,7 +32,7 @@ class CarriedExchange(Exchange):
         timeout: float,
         needs_body: "Callable[[ResponseHead], bool] | None" = None,
     ) -> None:
-        is_reused, over_tls = connection.is_used, connection.tls is not None
+        is_reused, over_tls = connection.kind is not None, connection.tls is not None
         super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
         self.connection, self._timeout = connection, timeout
         self.expires = self.started + timeout

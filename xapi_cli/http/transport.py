@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
@@ -87,10 +88,10 @@ class Transport:
         timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
         first_error = None
         connection = self._pool.acquire(route)
-        if connection is None:
-            is_replayable = _may_resend(request, head) and request.is_replayable
-            connection = self._borrow(route, request, timeouts, new=not is_replayable)
-        if connection and connection.is_used:
+        if connection is None and self._lender is not None:
+            may_resend = request.is_replayable and request.method in IDEMPOTENT and head.length is not None
+            connection = self._borrow(self._lender, route, request, timeouts, new=not may_resend)
+        if connection and connection.kind:
             if self._trace is not None:
                 self._trace(f"* using the open connection to {route}")
             exchange = _BlockingExchange(connection, request, head, timeouts)
@@ -118,13 +119,13 @@ class Transport:
         if self._lender is not None:
             self._lender.close()
 
-    def _borrow(self, route: Route, request: Request, timeouts: Timeouts, *, new: bool) -> Connection | None:
-        if self._lender is None:
-            return None
+    def _borrow(
+        self, lender: Lender, route: Route, request: Request, timeouts: Timeouts, *, new: bool
+    ) -> Connection | None:
         wait = Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}")
         wait.remaining()  # raises TimeoutExpired, as opening a connection would
         credentials = request.headers.get(authorization.NAME)
-        connection = self._lender.borrow(route, credentials, wait, self._trace, new=new)
+        connection = lender.borrow(route, credentials, wait, self._trace, new=new)
         if connection is not None:
             self._pool.add(connection)
         return connection
@@ -146,7 +147,7 @@ class Transport:
             exchange.request,
             head.status,
             head.raw_headers,
-            _ResponseBody(exchange, lambda: self._release(exchange, connection)),
+            _ResponseBody(exchange, partial(self._release, exchange, connection)),
             started=started,
             reason=head.reason,
             version=head.version,
@@ -221,8 +222,18 @@ class _ResponseBody:
         self._has_ended = False
 
     def __iter__(self) -> Iterator[bytes]:
-        while (data := self._read()) is not None:
-            yield data
+        while not self._has_ended:
+            data = None
+            try:
+                data = self._exchange.read_body()
+            except (NetworkError, TimeoutExpired) as error:
+                _record(error, self._exchange.request)
+                raise
+            finally:
+                if data is None:
+                    self._end()
+            if data is not None:
+                yield data
 
     def discard(self) -> None:
         """Close the body; discard its rest if that is quick, so that the connection can be reused."""
@@ -231,20 +242,6 @@ class _ResponseBody:
     def close(self) -> None:
         """Close the body; discard only data that has arrived already."""
         self._end(lambda: self._exchange.discard_body(0))
-
-    def _read(self) -> bytes | None:
-        if self._has_ended:
-            return None
-        data = None
-        try:
-            data = self._exchange.read_body()
-        except (NetworkError, TimeoutExpired) as error:
-            _record(error, self._exchange.request)
-            raise
-        finally:
-            if data is None:
-                self._end()
-        return data
 
     def _end(self, discard: Callable[[], None] = lambda: None) -> None:
         if not self._has_ended:
@@ -263,7 +260,7 @@ class _BlockingExchange:
         self.record = Exchange(
             connection.route,
             request.method,
-            is_reused=connection.is_used,
+            is_reused=connection.kind is not None,
             over_tls=connection.tls is not None,
             is_safe_to_resend=request.is_safe_to_resend,
         )
@@ -280,7 +277,7 @@ class _BlockingExchange:
         The response may arrive before the request is complete. Raises NetworkError
         or TimeoutExpired.
         """
-        if self._connection.is_used and not self._connection.is_idle():
+        if self.record.is_reused and not self._connection.is_idle():
             raise NetworkError(f"{self._connection.route} closed the connection or sent unsolicited data")
         try:
             self._send_request()
@@ -402,8 +399,3 @@ def _request_head(request: Request, route: Route) -> RequestHead:
         "the request's method, URL or headers are not valid in HTTP",
         hint="check them for characters that HTTP does not allow",
     )
-
-
-def _may_resend(request: Request, head: RequestHead) -> bool:
-    """Return whether *request* may be resent after a failure at any time; see `Exchange.may_resend`."""
-    return request.method in IDEMPOTENT and head.length is not None

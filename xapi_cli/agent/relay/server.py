@@ -148,7 +148,7 @@ class Relay:
 
     def _lend(self, connection: Connection, key: Key, control: MessageSocket, trace: str) -> None:
         """Lend *connection* until the borrower ends the loan, and keep or close it then."""
-        self._count("loans", *(["reused"] if connection.is_used else []))
+        self._count("loans", *(["reused"] if connection.kind else []))
         is_kept = False
         try:
             is_kept = _serve_loan(connection, control, trace)
