@@ -40,7 +40,7 @@ class TokenSource:
         self._credentials, self._once, self._serves, self._clock = credentials, once, serves, clock
         self._redact = redact
         self._lock = Lock()
-        self._token: Token | None = None
+        self.cached: Token | None = None  # the token to send, or None if there is none yet
         self._is_accepted = False
         self._has_renewed = False
         self._is_rejection_recorded = False
@@ -63,11 +63,6 @@ class TokenSource:
         self._credentials.check()
 
     @property
-    def cached(self) -> Token | None:
-        """The token to send, or None if there is none yet; never blocks."""
-        return self._token
-
-    @property
     def failure(self) -> XapiError | None:
         """The error of the last login if another login would now fail with it too, else None."""
         if self._failure is None or self._clock() >= self._failure_expires:
@@ -76,18 +71,18 @@ class TokenSource:
 
     def current(self) -> Token:
         """Return the token to send; log in if there is none."""
-        if self._token is None:
+        if self.cached is None:
             with self._lock:
-                if self._token is None:
+                if self.cached is None:
                     with self._shared_failure():
                         token = self._credentials.current()
                     self._redact(token.access_token)
-                    self._token = token
-        return self._token
+                    self.cached = token
+        return self.cached
 
     def accepted(self, token: Token, status: int) -> None:
         """Record that the response to a request with *token* has *status*, which is not 401."""
-        if token is self._token:
+        if token is self.cached:
             self._is_accepted = True
             if not self._is_success_recorded and status < _FIRST_SERVER_ERROR:
                 self._is_success_recorded = True
@@ -95,7 +90,7 @@ class TokenSource:
 
     def is_unproven(self, token: Token) -> bool:
         """Return whether *token* is fresh and no request with it is known to have succeeded."""
-        return self._credentials.is_fresh(token) and not (token is self._token and self._is_accepted)
+        return self._credentials.is_fresh(token) and not (token is self.cached and self._is_accepted)
 
     def renew(self, rejected: Token) -> Token | None:
         """Return a newer token than *rejected*: the one that another request has already obtained, else a new one.
@@ -104,8 +99,8 @@ class TokenSource:
         has replaced it; or it cannot be renewed. Raises what a login raises.
         """
         with self._lock:
-            if self._token is not None and self._token.access_token != rejected.access_token:
-                return self._token
+            if self.cached is not None and self.cached.access_token != rejected.access_token:
+                return self.cached
             if self._once and (self._has_renewed or self._credentials.is_fresh(rejected)):
                 return None
             self._has_renewed, self._is_success_recorded = True, False
@@ -116,14 +111,14 @@ class TokenSource:
                     newer = self._credentials.renew(rejected)
             if newer is not None:
                 self._redact(newer.access_token)
-                self._token, self._is_accepted, self._is_rejection_recorded = newer, False, False
+                self.cached, self._is_accepted, self._is_rejection_recorded = newer, False, False
             return newer
 
     def record_rejection(self) -> None:
         """Record a final 401."""
-        if self._token is not None and not self._is_accepted and not self._is_rejection_recorded:
+        if self.cached is not None and not self._is_accepted and not self._is_rejection_recorded:
             self._is_rejection_recorded = True
-            self._credentials.record_rejection(self._token)
+            self._credentials.record_rejection(self.cached)
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""
