@@ -49,14 +49,14 @@ def test_a_connection_is_kept_for_its_key_only(pairs: list[Pair]) -> None:
 
 
 def test_a_pool_that_never_waits_yields_a_connection_after_its_grace_period(pairs: list[Pair]) -> None:
-    pool: ConnectionPool[Route] = ConnectionPool()
+    pool: ConnectionPool[Route] = ConnectionPool(waits=False)
     assert pool.next_grace_end(ROUTE) is None
     pool.release(ROUTE, pairs[0].connection)
 
-    assert pool.acquire(ROUTE, waits=False) is None
+    assert pool.acquire(ROUTE) is None
     assert pool.next_grace_end(ROUTE) == pairs[0].connection.idle_since + GRACE_PERIOD
     age(pairs[0], GRACE_PERIOD)
-    assert pool.acquire(ROUTE, waits=False) is pairs[0].connection
+    assert pool.acquire(ROUTE) is pairs[0].connection
 
 
 def test_a_connection_that_the_server_closed_is_closed_and_the_next_one_is_used(pairs: list[Pair]) -> None:

@@ -122,7 +122,7 @@ class Connections(Generic[R, E]):
         self._log, self._collects = log, collects
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, R] = {}
-        self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch)
+        self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch, waits=False, checks=not collects)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[R]] = {}  # for any connection
         self._resending: dict[Route, deque[R]] = {}  # for a new connection
@@ -133,7 +133,7 @@ class Connections(Generic[R, E]):
 
     def send(self, request: R, route: Route) -> None:
         """Send *request* over an idle connection to *route*, or as soon as there is one."""
-        connection = self._acquire(route)
+        connection = self._pool.acquire(route)
         if connection is not None:
             self._begin(connection, request)
         else:
@@ -175,7 +175,7 @@ class Connections(Generic[R, E]):
             return
         for route in [route for route, waiting in self._waiting.items() if waiting]:
             waiting = self._waiting[route]
-            while waiting and (connection := self._acquire(route)) is not None:
+            while waiting and (connection := self._pool.acquire(route)) is not None:
                 self._begin(connection, waiting.popleft())
             self._dial_for_waiting(route)
 
@@ -262,9 +262,6 @@ class Connections(Generic[R, E]):
                 yield request, exchange
 
     # steps
-
-    def _acquire(self, route: Route) -> Connection | None:
-        return self._pool.acquire(route, waits=False, checks=not self._collects)  # otherwise, `flush` checks it
 
     def _begin(self, connection: Connection, request: R) -> None:
         try:

@@ -53,11 +53,20 @@ OpenLender = Callable[[str | None, Mapping[str, str]], Lender | None]
 class ConnectionPool(Generic[K]):
     """Idle connections by key, at most *limit* of them, and the connections in use that were added.
 
-    *on_close* is called with each connection that the pool is about to close.
+    *on_close* is called with each connection that the pool is about to close. `acquire` may wait for the end of a grace
+    period; if it never *waits*, `next_grace_end` says when to try again. Unless it *checks*, the caller checks with
+    `is_idle` that a used connection is open, immediately before it sends.
     """
 
-    def __init__(self, *, limit: int | None = None, on_close: Callable[[Connection], None] | None = None) -> None:
-        self._limit, self._on_close = limit, on_close
+    def __init__(
+        self,
+        *,
+        limit: int | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        waits: bool = True,
+        checks: bool = True,
+    ) -> None:
+        self._limit, self._on_close, self._waits, self._checks = limit, on_close, waits, checks
         self._lock = Lock()
         self._reuse = _ReusePolicy()
         self._idle: dict[K, list[Connection]] = {}  # in the order in which they became idle
@@ -72,14 +81,10 @@ class ConnectionPool(Generic[K]):
         """Return the number of idle connections for *key*, including those in their grace periods."""
         return len(self._idle.get(key, ()))
 
-    def acquire(self, key: K, *, waits: bool = True, checks: bool = True) -> Connection | None:
-        """Return an idle open connection for *key*, None without one.
-
-        May wait for the end of a grace period; if it never *waits*, `next_grace_end` says when to try again. Unless it
-        *checks*, the caller checks with `is_idle` that a used connection is open, immediately before it sends.
-        """
-        while (connection := self._pop(key, waits=waits)) is not None:
-            if self._reuse.can_reuse(connection, checks=checks):
+    def acquire(self, key: K) -> Connection | None:
+        """Return an idle open connection for *key*, None without one."""
+        while (connection := self._pop(key)) is not None:
+            if self._reuse.can_reuse(connection, checks=self._checks):
                 return connection
             self.discard(connection)
         return None
@@ -161,17 +166,15 @@ class ConnectionPool(Generic[K]):
         self._idle.clear()
         self._in_use.clear()
 
-    def _pop(self, key: K, *, waits: bool) -> Connection | None:
+    def _pop(self, key: K) -> Connection | None:
         with self._lock:
             idle = self._idle.get(key)
             if not idle:
                 return None
             index = self._reuse.choose(idle)
-            if index is None:
-                if not waits:
-                    return None
-                index = 0
-            connection = idle.pop(index)
+            if index is None and not self._waits:
+                return None
+            connection = idle.pop(index or 0)
             if not idle:
                 del self._idle[key]
             self._in_use.add(connection)
