@@ -98,6 +98,6 @@ class Writer:
             self._failed(result.source if result.source.endswith(b"\n") else result.source + b"\n")
             result.source = b""
         self._ready.append(result)
-        self._size += result.size
+        self._size += len(result.text)
         if result.chunks is not None or self._size > _BUFFER_SIZE:
             self.flush()

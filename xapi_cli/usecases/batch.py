@@ -79,7 +79,7 @@ class Batch:
         if runtime.settings.read_only:
             read_only.check("GET", (name for name, _ in self._default_headers), remedy=runtime.write_remedy)
         self._write_remedy = runtime.write_remedy if runtime.settings.read_only else None
-        self._base_url = runtime.base_url
+        self._base_url, self._deadline, self._max_time = runtime.base_url, runtime.deadline, runtime.max_time
         self._shard = None if options.shard is None else parse_shard(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=self._retries > 0 and options.pauses)
@@ -165,7 +165,7 @@ class Batch:
 
     def _new_engine(self, budget: MemoryBudget, stack: ExitStack, jobs: int) -> Engine:
         runtime = self._runtime
-        timeout, deadline = runtime.settings.timeout, runtime.deadline
+        timeout, deadline = runtime.settings.timeout, self._deadline
         network = Network(
             timeout=timeout, ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ, deadline=deadline
         )
@@ -195,7 +195,7 @@ class Batch:
             replays=MAX_REPLAYS,
             retries=self._retries,
             unsafe=self._options.retry_unsafe,
-            deadline=self._runtime.deadline,
+            deadline=self._deadline,
             tokens=self._tokens,
             redirected=partial(redirected_call, base_url=self._base_url),
             note=self._count_retry,
@@ -415,7 +415,7 @@ class Batch:
     def _check_time_limits(self) -> None:
         if self._stop_reason is not None and time.monotonic() >= self._cancel_time:
             raise self._stop_reason
-        deadline, limit = self._runtime.deadline, self._runtime.max_time
+        deadline, limit = self._deadline, self._max_time
         if deadline is not None and limit is not None and time.monotonic() >= deadline:
             self._stop(TimeoutExpired(f"the batch did not finish within {decimal(limit)} s", hint="raise --max-time"))
             self._engine.cancel(TimeoutExpired("no response before --max-time expired", hint="raise --max-time"))
