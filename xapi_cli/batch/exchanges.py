@@ -2,41 +2,20 @@
 
 import time
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import TYPE_CHECKING
 
 from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
 from xapi_cli.errors import TimeoutExpired
-from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import CarriedExchange
 from xapi_cli.http.exchange import DISCARD_TIMEOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from xapi_cli.http.flow import Response
 
 _HEADER_OVERHEAD = 200  # bytes of memory for the objects of a header field, without its text
 
 
 class BufferedExchange(CarriedExchange):
-    """Send *request* with *method* over *connection*, and collect its response; *timeout* limits each wait, in seconds.
-
-    *needs_body* receives the status and headers of the response and returns whether its body is needed.
-    """
+    """Send the request that is offered, and collect its response; the parameters are those of `CarriedExchange`."""
 
     memory = 0  # approximate use by the incomplete response, in bytes
     _collected: bytes | bytearray = b""
-
-    def __init__(
-        self,
-        connection: Connection,
-        method: str,
-        request: bytes,
-        needs_body: "Callable[[Response], bool]",
-        timeout: float,
-    ) -> None:
-        super().__init__(connection, method, timeout, needs_body)
-        self.offer(request, is_last=True)
 
     def events(self) -> int:
         """Return the selector events to wait for."""

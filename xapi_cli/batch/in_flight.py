@@ -38,7 +38,8 @@ class InFlight:
         """
         step = self.step
         assert step is not None  # noqa: S101 - the engine has set it
-        exchange = BufferedExchange(connection, step.call.method, self.data, step.needs_body, timeout)
+        exchange = BufferedExchange(connection, step.call.method, timeout, step.needs_body)
+        exchange.offer(self.data, is_last=True)
         body = step.call.body
         exchange.head_size = len(self.data) - (body.length if body is not None and step.to_api else 0)
         return exchange
