@@ -133,7 +133,7 @@ class StateDirectory:
         """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true."""
         for file in self.files(pattern):
             with suppress(OSError):
-                place = file.place()
+                place = self.place(file.name)
                 status = place.status()
                 if stat.S_ISREG(status.st_mode) and is_trusted(status) and is_old(file, status.st_mtime):
                     place.unlink()
@@ -174,10 +174,6 @@ class StateFile(NamedTuple):
         """Return the file in the same directory whose name has *suffix* in place of the last one of this name."""
         return self._replace(name=f"{self.name.rpartition('.')[0]}{suffix}")
 
-    def place(self) -> AnchoredPath:
-        """Return the place of the file; raises Unsafe."""
-        return self.directory.place(self.name)
-
     def read(self, *, limit: int, notify: Notify | None = None) -> bytes | None:
         """Return at most *limit* + 1 bytes of the file, or None if it does not exist.
 
@@ -197,7 +193,7 @@ class StateFile(NamedTuple):
         Raises the exceptions of `read`, and calls *notify* as it does.
         """
         try:
-            place = self.place()
+            place = self.directory.place(self.name)
             if notify:
                 _notify_of_directory(place, notify)
             return _restricted(place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), self.path, notify)
@@ -211,19 +207,19 @@ class StateFile(NamedTuple):
 
     def replace(self, data: bytes, *, sync: bool = True) -> None:
         """Replace the content of the file with *data*, atomically; with *sync*, flush it to disk."""
-        place = self.place()
+        place = self.directory.place(self.name)
         remove_abandoned(place, _UNFINISHED)
         _replace(place, data, sync=sync)
 
     def rename(self, name: str) -> None:
         """Rename the file to *name*; replaces an existing file."""
-        place = self.place()
+        place = self.directory.place(self.name)
         place.rename(place.sibling(name))
 
     def remove(self) -> bool:
         """Remove the file and the unfinished files of killed writers; return whether the file existed."""
         try:
-            place = self.place()
+            place = self.directory.place(self.name)
             remove_abandoned(place, _UNFINISHED)
             place.unlink()
             place.sync()
@@ -233,12 +229,12 @@ class StateFile(NamedTuple):
 
     def touch(self) -> None:
         """Set the access and modification times of the file to now."""
-        self.place().touch()
+        self.directory.place(self.name).touch()
 
     def modified_at(self) -> int | None:
         """Return the modification time of the file in nanoseconds, None if it is unknown."""
         try:
-            return self.place().status().st_mtime_ns
+            return self.directory.place(self.name).status().st_mtime_ns
         except OSError:
             return None
 
@@ -287,8 +283,7 @@ def restrict_mode(descriptor: int, path: Path, *, notify: Notify | None = None) 
     Raises OSError if it is not a regular file or belongs to another user. *notify* is called with a message if other
     users could access the file.
     """
-    status = os.fstat(descriptor)
-    _check_is_private_file(status, path)
+    status = check_is_private(descriptor, path)
     if sys.platform == "win32":
         windows.restrict(path)
     elif stat.S_IMODE(status.st_mode) != 0o600:
@@ -332,16 +327,14 @@ def _unsafe(error: UnsafePath) -> Unsafe:
     return Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy)
 
 
-def check_is_private(descriptor: int, path: Path) -> None:
-    """Raise OSError if the open file *path* is not a regular file or belongs to another user."""
-    _check_is_private_file(os.fstat(descriptor), path)
-
-
-def _check_is_private_file(status: os.stat_result, path: Path) -> None:
+def check_is_private(descriptor: int, path: Path) -> os.stat_result:
+    """Return the status of the open file *path*; raise OSError if it is not a regular file or is another user's."""
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     if not is_trusted(status):
         raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+    return status
 
 
 def _is_accessible_to_others(status: os.stat_result) -> bool:
@@ -416,7 +409,7 @@ def _remove_if_abandoned(file: AnchoredPath) -> None:
         return
     descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
     try:
-        _check_is_private_file(os.fstat(descriptor), file.path)
+        check_is_private(descriptor, file.path)
         if try_lock(descriptor):
             file.unlink()
     finally:
