@@ -153,7 +153,7 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return parse(*arguments)
     except UsageError as error:
-        raise UsageError(f"{place}: {error.message}", hint=error.hint) from error
+        raise UsageError(f"{printable(place)}: {error.message}", hint=error.hint) from error
 
 
 class _Sources(NamedTuple):
@@ -194,8 +194,7 @@ class _Sources(NamedTuple):
         value = self.profile.get(key)
         if value in (None, ""):
             return None
-        place = f"profile {printable(self.name)}, {key}"
-        return prefixed(place, SETTINGS[key].type.from_profile, value, self.directory)
+        return prefixed(f"profile {self.name}, {key}", SETTINGS[key].type.from_profile, value, self.directory)
 
 
 def empty_option(name: str) -> UsageError:
