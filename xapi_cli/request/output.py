@@ -70,7 +70,7 @@ class ResponseOutput:
         is_error = self._is_error(response.status)
         if self.filter is not None and not is_error:
             self._write_filtered(self.filter, response, chunks)
-        elif self._goes_to_file(response) and self.file is not None and self.file.accepts(response.status):
+        elif self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status):
             self._write_to_file(self.file, response, chunks)
         elif not is_error or self.error_body == "stdout":
             self._write_to_stdout(response, chunks)

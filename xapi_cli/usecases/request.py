@@ -246,12 +246,12 @@ class _Sending:
         """Raise XapiError if the status of the last response is an error."""
         from xapi_cli.request.send import status_error
 
-        check_status, response = self._options.check_status, self.outcome.response
-        error = status_error(self.outcome, self._tokens, check_status=check_status, body=self._output.beginning)
+        check_status, outcome = self._options.check_status, self.outcome
+        error = status_error(outcome, self._tokens, check_status=check_status, body=self._output.beginning)
         if error is None:
             return
-        is_default = self._request.method is None and response.request.method != "GET"
-        if response.status in _METHOD_REJECTED and is_default:
+        is_default = self._request.method is None and outcome.response.request.method != "GET"
+        if outcome.response.status in _METHOD_REJECTED and is_default:
             error.hint = _METHOD_HINT
         raise error
 
