@@ -136,9 +136,9 @@ def _record(identity: Identity, members: Any) -> Record:
 
 def _visible(value: Any) -> str:
     """Return *value* if it is valid in a header field, that is, visible ASCII; raise ValueError otherwise."""
-    if not is_access_token(_non_empty(value)):
+    if not isinstance(value, str) or not is_access_token(value):
         raise ValueError
-    return str(value)
+    return value
 
 
 def _bearer(value: Any) -> str:

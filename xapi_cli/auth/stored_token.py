@@ -41,10 +41,6 @@ class StoredToken:
         if self._lasting(0) is None:
             self._account.check()
 
-    def current(self) -> Token:
-        """Return a token that is not known to have expired; log in if there is none."""
-        return self.token()
-
     def stored(self) -> Token | None:
         """Return the stored token in any state, without a login."""
         return record.token if (record := self.repository.read()) else None
@@ -53,6 +49,8 @@ class StoredToken:
         """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
         token = None if fresh else self._lasting(min_ttl)
         return token or self._account.token(min_ttl=min_ttl, fresh=fresh)
+
+    current = token
 
     def renew(self, rejected: Token) -> Token | None:
         """Return what `Account.renew` returns; record the rejection unless another token has taken its place."""
