@@ -21,7 +21,7 @@ def headers(token: "Token | None", route: "Route | None" = None) -> list[tuple[b
     A proxy gets its credentials with each request that is not encrypted, otherwise once per connection (CONNECT).
     """
     found = [] if token is None else [(NAME.encode("ascii"), value(token).encode("ascii"))]
-    if route is not None and route.is_forwarded and route.proxy and route.proxy.authorization:
+    if route is not None and route.proxy and route.proxy.authorization and route.is_forwarded:
         found.append((b"Proxy-Authorization", route.proxy.authorization))
     return found
 

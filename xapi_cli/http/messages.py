@@ -132,15 +132,10 @@ class Response:
         is_exposed: bool = False,
         abort: Callable[[], None] = lambda: None,
     ) -> None:
-        self.request, self.status, self.headers = request, status, Headers(headers)
+        self.request, self.status, self.headers, self.raw_headers = request, status, Headers(headers), headers
         self._body, self._started = body, started
         self.reason, self.version, self.tls, self.is_exposed, self.abort = reason, version, tls, is_exposed, abort
         self._is_closed = False
-
-    @property
-    def raw_headers(self) -> Sequence[RawHeader]:
-        """The names and values of the header fields."""
-        return self.headers.raw
 
     @property
     def is_success(self) -> bool:

@@ -308,6 +308,6 @@ def _hint(outcome: Outcome) -> str | None:
         allowed = shortened(outcome.response.headers.get("Allow").strip(), _MAX_SHOWN)
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
     if outcome.response.status == retry.TOO_MANY_REQUESTS:
-        raw_headers, method = outcome.response.headers.raw, outcome.response.request.method
+        raw_headers, method = outcome.response.raw_headers, outcome.response.request.method
         return retry.rate_limit_hint(raw_headers, method, is_explained=outcome.refused_retry is not None)
     return _CLIENT_HINTS.get(outcome.response.status)
