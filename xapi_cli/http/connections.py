@@ -79,11 +79,6 @@ class CarriedExchange(Exchange):
         self.record_sent(error)
         return error
 
-    def end(self) -> None:
-        """Mark the connection as idle, after the response."""
-        assert self.head is not None  # noqa: S101 - there is a response
-        self.connection.end_response(self.method, self.head.status, has_surplus=self.has_surplus)
-
 
 E = TypeVar("E", bound=CarriedExchange)
 

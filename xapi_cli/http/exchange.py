@@ -33,7 +33,7 @@ from xapi_cli.http.retry import IDEMPOTENT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from xapi_cli.http.connection import Route
+    from xapi_cli.http.connection import Connection, Route
 
 MAX_DISCARDED = 64 * 1024  # bytes of a body that is not needed
 DISCARD_TIMEOUT = 0.2  # seconds to read them
@@ -214,10 +214,10 @@ class Exchange:
             return False
         return not self._is_sent or self.method in IDEMPOTENT
 
-    @property
-    def has_surplus(self) -> bool:
-        """Whether bytes arrived after the end of the response."""
-        return self._parser.has_surplus
+    def end(self, connection: "Connection") -> None:
+        """Mark *connection*, which carried the exchange, as idle, after the response."""
+        assert self.head is not None  # noqa: S101 - there is a response
+        connection.end_response(self.method, self.head.status, has_surplus=self._parser.has_surplus)
 
     @property
     def allows_reuse(self) -> bool:

@@ -98,7 +98,7 @@ class Transport:
             try:
                 return self._response(exchange, connection, started)
             except NetworkError as error:
-                if not exchange.may_resend:
+                if not exchange.record.may_resend:
                     raise
                 if self._trace is not None:
                     self._trace("* the server had closed that connection")
@@ -157,7 +157,8 @@ class Transport:
         )
 
     def _release(self, exchange: "_BlockingExchange", connection: Connection) -> None:
-        if exchange.end():
+        exchange.record.end(connection)
+        if exchange.record.allows_reuse:
             self._pool.release(connection.route, connection)
         else:
             self._pool.discard(connection)
@@ -243,11 +244,12 @@ class _ResponseBody:
         """Close the body; discard only data that has arrived already."""
         self._end(lambda: self._exchange.discard_body(0))
 
-    def _end(self, discard: Callable[[], None] = lambda: None) -> None:
+    def _end(self, discard: Callable[[], None] | None = None) -> None:
         if not self._has_ended:
             self._has_ended = True
             try:
-                discard()
+                if discard is not None:
+                    discard()
             finally:
                 self._release()
 
@@ -265,11 +267,6 @@ class _BlockingExchange:
             is_safe_to_resend=request.is_safe_to_resend,
         )
         self.record.attempt, self.record.is_login = request.attempt, request.is_login
-
-    @property
-    def may_resend(self) -> bool:
-        """Whether the request, which failed, may be sent again over a new connection."""
-        return self.record.may_resend
 
     def send(self) -> ResponseHead:
         """Send the request and return the status line and headers of its response.
@@ -313,13 +310,6 @@ class _BlockingExchange:
                 self._receive(wait)
         except TimeoutExpired:
             self.record.expire()
-
-    def end(self) -> bool:
-        """Mark the connection as idle; return whether it may carry another request."""
-        head = self.record.head
-        assert head is not None  # noqa: S101 - the body follows the headers
-        self._connection.end_response(self.request.method, head.status, has_surplus=self.record.has_surplus)
-        return self.record.allows_reuse
 
     def _send_request(self) -> None:
         length = self._request_head.length

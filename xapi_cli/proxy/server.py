@@ -501,14 +501,14 @@ class Server:
 
     def _end_rejection(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         call.has_rejection = exchange.has_response
-        exchange.end()
+        exchange.end(exchange.connection)
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         self._resume(call, call.response)
 
     def _finish(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         """End *call*, whose response is complete."""
         client = call.client
-        exchange.end()
+        exchange.end(exchange.connection)
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
         assert exchange.head is not None  # noqa: S101 - the response is complete
         is_ending = messages.ends_with_connection(exchange.head, call.head)
