@@ -299,8 +299,7 @@ class Engine:
         self._filters.check(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
-        if self._unsent:
-            self._unsent.run()
+        self._unsent.run()
         self._gate.decide()
 
     def _time_to_next_event(self) -> float:
@@ -308,7 +307,7 @@ class Engine:
         at = min(self._connections.next_grace_end, self._filters.next_check)
         if self._retries:
             at = min(at, self._retries[0][0])
-        if self._held or self._unsent:
+        if self._held or self._unsent.waiting:
             at = min(at, self._unsent.next_time)
         if self._policy.deadline is not None:
             at = min(at, self._policy.deadline)

@@ -14,38 +14,35 @@ Step = Send[Call]
 class SendQueue:
     """Pass requests and their steps to *send* in order, when *limiter* permits it.
 
-    A request that waits has no step, so its token does not count as being in use.
+    A request in `waiting` has no step, so its token does not count as being in use.
     """
 
     def __init__(self, limiter: RateLimiter, send: Callable[[InFlight, Step], None]) -> None:
         self._limiter, self._send = limiter, send
-        self._waiting: deque[tuple[InFlight, Step]] = deque()
+        self.waiting: deque[tuple[InFlight, Step]] = deque()
 
     @property
     def is_ready(self) -> bool:
         """Return whether a request that is added now would not have to wait."""
-        return not self._waiting and self._limiter.is_ready
+        return not self.waiting and self._limiter.is_ready
 
     @property
     def next_time(self) -> float:
         """Return the time from which the next request may be sent, on the monotonic clock."""
         return self._limiter.next_time
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def add(self, request: InFlight, step: Step) -> None:
         """Send *step* of *request* now, or as soon as the rate limiter permits it."""
-        if not self._waiting and self._limiter.try_acquire():
+        if not self.waiting and self._limiter.try_acquire():
             self._send(request, step)
             return
         request.step = None
-        self._waiting.append((request, step))
+        self.waiting.append((request, step))
 
     def run(self) -> None:
         """Send the requests that the rate limiter permits now."""
-        while self._waiting and self._limiter.try_acquire():
-            self._send(*self._waiting.popleft())
+        while self.waiting and self._limiter.try_acquire():
+            self._send(*self.waiting.popleft())
 
     def pause(self, seconds: float) -> bool:
         """Send nothing for *seconds*; return whether this begins a pause, rather than continuing one."""
@@ -53,10 +50,10 @@ class SendQueue:
 
     def drop(self) -> list[InFlight]:
         """Remove and return the waiting requests, except those that follow a redirect: their calls were processed."""
-        dropped = [request for request, step in self._waiting if step.call is request.entry.call]
-        self._waiting = deque(each for each in self._waiting if each[1].call is not each[0].entry.call)
+        dropped = [request for request, step in self.waiting if step.call is request.entry.call]
+        self.waiting = deque(each for each in self.waiting if each[1].call is not each[0].entry.call)
         return dropped
 
     def clear(self) -> None:
         """Remove all requests."""
-        self._waiting.clear()
+        self.waiting.clear()
