@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -88,6 +89,32 @@ def test_an_endless_request_takes_constant_memory(xapi: Xapi) -> None:
 
         assert is_full.is_set()
         assert running.memory() - before < MOST
+
+
+def test_refused_requests_of_a_client_that_does_not_read_take_constant_memory(xapi: Xapi) -> None:
+    """A call that times out meanwhile shows that the wait for the client is not limited; then it gets all responses."""
+    with (
+        Server([request(), send(OK), request(), hang()]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+        running.client() as client,
+        socket.create_connection(running.address, timeout=1) as connection,
+    ):
+        client.get("/")
+        before = running.memory()
+        refused = b"GET / HTTP/1.1\r\nHost: %b:%d\r\n\r\n" % (running.address[0].encode(), running.address[1])
+        unsent, sent = memoryview(b""), 0
+        with suppress(TimeoutError):
+            while sent < MOST:  # more than the buffers of the connection take
+                unsent = unsent or memoryview(512 * refused)
+                count = connection.send(unsent)
+                unsent, sent = unsent[count:], sent + count
+        assert client.get("/").status_code == 504
+        assert running.memory() - before < MOST
+
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(30)
+        with connection.makefile("rb") as received:
+            assert received.read().count(b"HTTP/1.1 401 ") == sent // len(refused)
 
 
 def test_slow_bodies_end_when_they_end(xapi: Xapi) -> None:

@@ -10,8 +10,9 @@ place:
 - on a connection, until its response was passed on, fails, or times out
 - for a login: with the gate, which starts one login for all; new calls are held meanwhile
 
-Backpressure: from a client that does not read, nothing more is received for it; for an API that does not read, nothing
-more is read from the client. So a body of any size takes constant memory in both directions.
+Backpressure: for a client that does not read, nothing more is received, and its next request is not processed; for an
+API that does not read, nothing more is read from the client. So bodies of any size, and any number of requests, take
+constant memory in both directions.
 
 Each call takes two descriptors, and the number of descriptors is limited. So no more clients are accepted than half of
 them; the others wait in the backlog of the system until a client leaves. Meanwhile, a connection ends with its call,
@@ -103,7 +104,7 @@ class Server:
         self._clients: set[Client] = set()
         self._calls: set[ForwardedCall] = set()
         self._held: deque[ForwardedCall] = deque()  # until the login in progress has ended
-        self._to_advance: deque[Client] = deque()  # whose call has ended, or has a connection now
+        self._to_advance: deque[Client] = deque()  # whose call has ended or has a connection now, or that read
         self._numbers = count()
         self._max_clients = _NEVER if descriptors is None else max(1, (descriptors - _OTHER_DESCRIPTORS) // 2)
         self._is_full = False  # no more clients are accepted
@@ -215,7 +216,7 @@ class Server:
 
     def _advance(self, client: Client) -> None:
         """Process the input of *client* as far as possible, and send its output."""
-        while not client.closes and client.call is None and client in self._clients:
+        while not (client.closes or client.is_full) and client.call is None and client in self._clients:
             try:
                 head = take_head(client.input)
             except InvalidRequest as error:
@@ -223,6 +224,7 @@ class Server:
                 break
             if head is None:
                 break
+            client.expires = _NEVER  # each request has a limit of its own
             try:
                 url = self._rules.url_of(head, port=client.port)
             except Refusal as refusal:
@@ -232,7 +234,7 @@ class Server:
             number, begun = next(self._numbers), self._to_advance.append
             call = Call(head.method, url, self._headers)
             self._start(ForwardedCall(number, client, head, call, self._policy, begun))
-        if client.has_ended and client.call is None:
+        if client.has_ended and client.call is None and not client.is_full:
             client.closes = True
         if client.closes:
             client.discarded += len(client.input)
@@ -245,6 +247,7 @@ class Server:
         """Send the output of *client*, watch it for what it needs now, and close it at its end."""
         if client not in self._clients:
             return
+        was_full = client.is_full
         if not client.send() or (client.closes and client.discarded > _MAX_LINGER) or self._is_over(client):
             self._drop(client)
             return
@@ -253,6 +256,8 @@ class Server:
             call.exchange.resume()
             self._pass_on(call, call.exchange)
             return
+        if call is None and was_full and not client.is_full:
+            self._to_advance.append(client)
         self._set_limit(client)
         self._loop.watch(client, client.events())
 
@@ -274,7 +279,7 @@ class Server:
             if client.expires == _NEVER and not client.output:
                 client.end_output()
                 client.expires = time.monotonic() + _LINGER
-        elif client.call is not None or not client.input:
+        elif client.call is not None or client.is_full or not client.input:
             client.expires = _NEVER
         elif client.expires == _NEVER:
             client.expires = time.monotonic() + self._timeout
