@@ -1,6 +1,7 @@
 """Endless and slow bodies through `xapi proxy`: constant memory, and no time limit but that of each wait."""
 
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -21,11 +22,16 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKED_OK = CHUNKED + b"2\r\nok\r\n0\r\n\r\n"
 
 
-def post(running: Proxy, *lines: str) -> bytes:
-    """Return the request line and headers of an upload."""
+def start_of(running: Proxy, line: str, *lines: str) -> bytes:
+    """Return the request *line* and headers of a request, with *lines*."""
     fields = {"Host": "{}:{}".format(*running.address), **running.headers}
     own = [f"{name}: {value}" for name, value in fields.items()]
-    return "\r\n".join(["POST / HTTP/1.1", *own, *lines, "", ""]).encode()
+    return "\r\n".join([line, *own, *lines, "", ""]).encode()
+
+
+def post(running: Proxy, *lines: str) -> bytes:
+    """Return the request line and headers of an upload."""
+    return start_of(running, "POST / HTTP/1.1", *lines)
 
 
 def receive(connection: socket.socket, text: bytes = b"") -> bytes:
@@ -139,11 +145,24 @@ def test_a_client_that_reads_until_the_end_gets_a_reset_if_the_response_is_trunc
     with (
         Server([request(), send(CHUNKED + b"5\r\nhello\r\n"), close()]) as server,
         proxy(xapi, bearing(server)) as running,
+        pytest.raises(ConnectionResetError),
     ):
-        fields = {"Host": running.url.removeprefix("http://"), **running.headers}
-        lines = ["GET / HTTP/1.0", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
-        with pytest.raises(ConnectionResetError):
-            running.exchange("\r\n".join(lines).encode())
+        running.exchange(start_of(running, "GET / HTTP/1.0"))
+
+
+def test_a_client_that_reads_until_the_end_gets_a_reset_if_the_proxy_ends_first(xapi: Xapi) -> None:
+    command = ("sh", "-c", 'echo "$XAPI_BASE_URL $XAPI_TOKEN"; read -r line')
+    with Server([request(), send(CHUNKED + b"5\r\nhello\r\n"), hang()]) as server:
+        process = xapi.start("proxy", "--", *command, env=bearing(server), stdin=subprocess.PIPE)
+        assert process.stdout
+        url, key = process.stdout.readline().decode().split()
+        running = Proxy(process, {"XAPI_BASE_URL": url, "XAPI_TOKEN": key})
+        with socket.create_connection(running.address, timeout=30) as connection:
+            connection.sendall(start_of(running, "GET / HTTP/1.0"))
+            assert receive(connection, b"hello").endswith(b"hello")
+            assert process.communicate(b"\n", timeout=30) == (b"", b"")
+            with pytest.raises(ConnectionResetError):
+                receive(connection)
 
 
 def test_a_response_that_stops_is_not_complete_for_the_client(xapi: Xapi) -> None:

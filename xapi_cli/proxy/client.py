@@ -50,6 +50,7 @@ class Client:
         self.expected_until = time.monotonic() + _FIRST  # when its next request should have begun
         self.has_ended = False  # its input
         self.closes = False  # after the output; input is discarded
+        self.close_ends_response = False  # it recognizes the end of its last response by that of the connection
         self.discarded = 0  # bytes of input
         self.expires = float("inf")  # when it must have sent the rest of a request, or have closed the connection
 

@@ -335,7 +335,9 @@ class Server:
             self._drop(client)
 
     def _drop(self, client: Client) -> None:
-        """Close the connection of *client*; its call is not continued."""
+        """Close the connection of *client*; its call is not continued, and no truncated response seems complete."""
+        if client.close_ends_response and (client.output or client.call is not None):
+            client.reset_at_close()
         if client.call is not None:
             self._end(client.call)
         self._clients.discard(client)
@@ -403,6 +405,7 @@ class Server:
         client = call.client
         closes = not call.head.persists or self._is_full or (head.status >= 300 and not call.upload.has_ended)
         text, call.is_chunked = messages.response_head(head, call.head, self._rules.origin, closes=closes)
+        client.close_ends_response = messages.ends_with_connection(head, call.head)
         if call.rejection is None:
             call.is_responding, call.ends_connection = True, closes
             client.output += text
@@ -515,11 +518,9 @@ class Server:
         client = call.client
         exchange.end(exchange.connection)
         self._connections.release(exchange, is_reusable=exchange.allows_reuse)
-        assert exchange.head is not None  # noqa: S101 - the response is complete
-        is_ending = messages.ends_with_connection(exchange.head, call.head)
-        closes = is_ending or call.ends_connection or not call.head.persists or not call.upload.has_ended
+        closes = call.ends_connection or not call.head.persists or not call.upload.has_ended
         self._end(call)
-        client.closes = client.closes or closes
+        client.closes = client.closes or closes or client.close_ends_response
         self._to_advance.append(client)
 
     def _failed(self, call: ForwardedCall, exchange: StreamedExchange, error: XapiError) -> None:
@@ -528,9 +529,7 @@ class Server:
         self._connections.release(exchange, is_reusable=False)
         if call.is_responding:
             call.client.send()
-            if call.response is not None and messages.ends_with_connection(call.response, call.head):
-                call.client.reset_at_close()
-            self._drop(call.client)  # so that the client does not regard the response as complete
+            self._drop(call.client)
         elif call.rejection is not None and call.response is not None:
             self._resume(call, call.response)
         elif isinstance(error, NetworkError) and exchange.may_resend and call.upload.is_replayable and step is not None:
