@@ -165,6 +165,16 @@ def test_a_client_that_reads_until_the_end_gets_a_reset_if_the_proxy_ends_first(
                 receive(connection)
 
 
+def test_a_client_that_reads_until_the_end_gets_the_end_of_a_final_401(
+    xapi: Xapi,
+) -> None:
+    reply = CHUNKED_OK.replace(b"200 OK", b"401 Unauthorized")
+    with Server([request(), send(reply), hang()]) as server, proxy(xapi, bearing(server)) as running:
+        received = running.exchange(start_of(running, "GET / HTTP/1.0", "Connection: keep-alive"))
+
+    assert received == b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\nok"
+
+
 def test_a_response_that_stops_is_not_complete_for_the_client(xapi: Xapi) -> None:
     with (
         Server([request(), send(CHUNKED + b"5\r\nhello\r\n"), hang()]) as server,

@@ -416,7 +416,7 @@ class Server:
         else:
             self._refuse(client, 401, "auth", self._redact(self._tokens.advice()), method=call.head.method)
         self._end(call)
-        client.closes = client.closes or closes
+        client.closes = client.closes or closes or client.close_ends_response
         self._to_advance.append(client)
 
     def _end(self, call: ForwardedCall) -> None:
