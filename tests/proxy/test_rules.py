@@ -30,6 +30,7 @@ WITH_KEY = f"Authorization: Bearer {KEY}"
     [
         ("/v1/me?a=b", "https://api.test/v1/me?a=b"),
         ("/", "https://api.test/"),
+        ("/v1/me?a=b&q=***", "https://api.test/v1/me?a=b&q=***"),
         (f"http://127.0.0.1:{PORT}/v1/me", "https://api.test/v1/me"),
         ("https://api.test/v1/me", "https://api.test/v1/me"),
     ],

@@ -59,14 +59,15 @@ def base_url(text: str) -> str:
         raise UsageError(f"the base URL {error}", hint=error.hint or "write it like https://api.example.com") from None
 
 
-def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
+def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = (), *, is_forwarded: bool = False) -> str:
     """Return the URL of *path*, resolved against the base URL *base*, with *query* appended to its query.
 
-    Raises UsageError if *path* is not valid or leads to another origin.
+    Raises UsageError if *path* is not valid or leads to another origin. One that *is_forwarded* is a program's, not
+    copied from a message, so it may have a parameter with the value that replaces secrets there.
     """
     try:
         # the usual path needs no checks and no encoding
-        url = base + path if _PLAIN_PATH.fullmatch(path) else _resolved(base, path)
+        url = base + path if _PLAIN_PATH.fullmatch(path) else _resolved(base, path, is_forwarded=is_forwarded)
     except InvalidURL as error:
         raise UsageError(f"PATH {error}", hint=error.hint) from None
     if query:
@@ -250,7 +251,7 @@ def _base_url(text: str) -> str:
     return _origin_url(parts) + _encode(parts.rest.rstrip("/"), _IN_PATH)
 
 
-def _resolved(base: str, path: str) -> str:
+def _resolved(base: str, path: str, *, is_forwarded: bool) -> str:
     if not path.strip():
         raise InvalidURL("is empty", "write / for the base URL itself")
     reject_control_characters(path)
@@ -263,7 +264,7 @@ def _resolved(base: str, path: str) -> str:
         raise InvalidURL(f"begins with {found[0]!r}, which names a server", ONLY_PATH)
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
-    if re.search(_REDACTED_PARAMETER, path):
+    if not is_forwarded and re.search(_REDACTED_PARAMETER, path):
         hint = "write the value, or %2A%2A%2A for three asterisks"
         raise InvalidURL(f"has a parameter with the value {REDACTED}, which replaces a secret in messages", hint)
     if re.match(_SCHEME_WITHOUT_SLASHES, path):
