@@ -139,6 +139,23 @@ def test_no_request_is_sent_to_another_origin(program: Program, statement: str, 
     assert reached == []
 
 
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Basic x"}], ids=["with the token", "without it"])
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
+def test_methods_that_commands_refuse_are_not_sent(program: Program, method: str, headers: dict[str, str]) -> None:
+    with Server([serve()]) as server:
+        code = f"""
+        with xapi_cli.open_client() as client:
+            try:
+                client.request({method!r}, "/", headers={headers})
+            except UsageError as error:
+                print(error.message)
+        """
+        ran = program(code, with_token(server))
+
+    assert ran == Outcome(0, f"xapi does not send {method} requests\n")
+    assert server.received == []
+
+
 def test_failures_raise_exceptions_of_xapi(program: Program) -> None:
     packed = gzip.compress(b"hello")
     cut = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % (len(packed) - 4) + packed[:-4]

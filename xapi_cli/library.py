@@ -16,7 +16,7 @@ from xapi_cli.http.messages import USER_AGENT, Headers, Request, Response
 from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.http.transport import BodyConsumed, Transport, open_transport
 from xapi_cli.http.urls import DEFAULT_PORTS
-from xapi_cli.request import read_only
+from xapi_cli.request import items, read_only
 from xapi_cli.request.calls import Call, displayed
 from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.runtime import Runtime
@@ -133,8 +133,9 @@ class _SingleOriginTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
 
-        Raises UsageError if the origin of the URL is not that of the base URL.
+        Raises UsageError if commands do not send its method, or if the origin of the URL is not that of the base URL.
         """
+        items.check_method(request.method)
         if not urls.same_origin(str(request.url), self._runtime.base_url):
             raise UsageError("the URL is not on the origin of the base URL", hint="pass a path, or a URL of the API")
         if self._runtime.settings.read_only:

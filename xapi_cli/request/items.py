@@ -198,9 +198,14 @@ def method(text: str) -> str:
     """Return the method *text* in uppercase; raise UsageError if it is not allowed."""
     if not _is_letters(text):
         raise UsageError("a METHOD consists of letters only", hint="write for example GET or POST")
+    check_method(text)
+    return text.upper()
+
+
+def check_method(text: str) -> None:
+    """Raise UsageError if no request with the method *text* is sent."""
     if text.upper() in REFUSED_METHODS:
         raise UsageError(f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(METHODS)}")
-    return text.upper()
 
 
 def sent_method(given: str | None, *, has_body: bool) -> str:
