@@ -10,7 +10,7 @@ decides what it does next, and each step leads to one place where it waits:
 - on a connection, until its response is complete, fails, or times out
 - for a login: with the gate, which starts one login for all
 - for a retry: in `_retries`, until its time has come
-- for its output: in `_long_responses`, a few milliseconds at a time, or with the filters
+- for its output: in `_long_responses`, a few milliseconds at a time, with the filters, or for memory in `_room`
 
 New lines are held back: when as many requests as *jobs* are in flight, when the rate limiter does not permit them, when
 the memory budget has no room, or when the token is about to change. A request that has begun goes on, so that memory is
@@ -38,9 +38,10 @@ from xapi_cli.batch.jq.pool import FilterPool
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
+from xapi_cli.batch.room_queue import RoomQueue
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError, XapiError
-from xapi_cli.http import authorization, content_coding, retry
+from xapi_cli.http import authorization, retry
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
 from xapi_cli.http.event_loop import EventLoop
@@ -59,7 +60,7 @@ _RESERVED_START = 64 * 1024  # the first bytes of each response, which may use t
 # proceed in step, and the connections wait for each other.
 _LONGEST_COLLECTION = 0.0002
 
-Steps = Iterator[FilterJob | None]
+Steps = Iterator[FilterJob | int | None]
 OnDone = Callable[[InFlight, Outcome], Steps | None]
 
 
@@ -68,9 +69,10 @@ class Engine:
 
     *next_entry* returns None if there is currently nothing to send; `wake`, which is thread-safe, makes the engine call
     it again. *on_done* returns an iterator over the remaining steps if a response is long, else None; the engine
-    interleaves these steps with other work. A step that yields a job waits until *jq* has filtered its document; a
-    request with a slow job leaves the *jobs*. With *ordered*, the result of a finished request may stay in the memory
-    budget until all earlier requests have finished. *limiter* decides when a request may be sent.
+    interleaves these steps with other work. A step that yields a number waits until *budget* has room for that many
+    bytes. One that yields a job waits until *jq* has filtered its document; a request with a slow job leaves the
+    *jobs*. With *ordered*, the result of a finished request may stay in the memory budget until all earlier requests
+    have finished. *limiter* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False after it. With
     *interactive*, a login may prompt the user; it then blocks the engine. *timeout* is in seconds. *log* gets each
@@ -120,7 +122,8 @@ class Engine:
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
         self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
-        self._long_responses: FairQueue[InFlight] = FairQueue(self._filter)
+        self._long_responses: FairQueue[InFlight] = FairQueue(self._wait)
+        self._room = RoomQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
         self._next_timeout_check = 0.0
 
@@ -154,6 +157,7 @@ class Engine:
         Return False if no request is in flight and none will follow: the engine is stopping, or
         *has_more* returns False.
         """
+        self._room.run()
         self._start_requests()
         if self._is_stopping:
             self._drop_delayed()
@@ -161,6 +165,7 @@ class Engine:
             return False
         self._process_events(0.0 if self._long_responses else self._time_to_next_event())
         if self._long_responses and (request := self._long_responses.run()) is not None:
+            self._room.remove(request)
             self._end(request)
         return True
 
@@ -175,6 +180,7 @@ class Engine:
                 self._connections.release(request.exchange, is_reusable=False)
             self._finish(request, error)
         self._long_responses.clear()
+        self._room.clear()
         self._filters.close()
         self._retries.clear()
         self._unsent.clear()
@@ -246,20 +252,22 @@ class Engine:
             self._end(request)
             return
         assert isinstance(outcome, FinalResponse)  # noqa: S101 - an error has no body
-        response = outcome.response
-        size = len(response.body) + content_coding.memory_of(response.head.headers.get(b"content-encoding"))
+        size = len(outcome.response.body)
         request.memory += size
         self._budget.add(size)
         self._long_responses.add(request, steps)
 
-    def _filter(self, request: InFlight, steps: Steps, job: FilterJob) -> None:
-        """Filter the document of *job*; then continue with *steps* of *request*."""
+    def _wait(self, request: InFlight, steps: Steps, awaited: FilterJob | int) -> None:
+        """Filter the document of a job, or wait for memory; then continue with *steps* of *request*."""
+        if isinstance(awaited, int):
+            self._room.add(request, steps, awaited)
+            return
 
         def then() -> None:
-            request.memory += job.held
+            request.memory += awaited.held
             self._long_responses.add(request, steps)
 
-        self._filters.add(job, then)
+        self._filters.add(awaited, then)
 
     def _end(self, request: InFlight) -> None:
         self._requests.discard(request)

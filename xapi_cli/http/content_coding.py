@@ -64,9 +64,9 @@ def accepted() -> str:
     return ", ".join(each.names[0] for each in _CODINGS if each.is_available)
 
 
-def memory_of(content_encoding: bytes | None) -> int:
+def memory_of(content_encoding: str) -> int:
     """Return how many bytes the decoder for *content_encoding* may take."""
-    name = (content_encoding or b"").strip().lower().decode("latin-1")
+    name = content_encoding.strip().lower()
     return next((each.memory for each in _CODINGS if name in each.names), 0)
 
 

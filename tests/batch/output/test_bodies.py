@@ -4,6 +4,7 @@ import gzip
 import json
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 
 import pytest
 
@@ -102,6 +103,25 @@ def test_no_step_takes_long() -> None:
                 break
             spent.append(time.thread_time() - start)
         assert max(spent) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("content_type", "separator"), [(JSON, b" "), ("text/plain", b" "), ("text/plain", b""), ("image/png", b"")]
+)
+def test_a_body_that_takes_many_steps_to_decode_is_written_in_few(content_type: str, separator: bytes) -> None:
+    coded = gzip.compress(b"1") + gzip.compress(separator) * 5000
+    reply = BufferedResponse(_reply(content_type, b"", coded=True).head, coded)
+    held, chunks = len(coded), list[bytes]()
+
+    def examine() -> Iterator[int | None]:
+        chunks.extend((yield from long_member(reply))())
+
+    for size in examine():
+        held += size or 0
+
+    assert b"".join(chunks) == short_member(_reply(content_type, b"1" + separator * 5000, coded=False))
+    assert len(chunks) < 10
+    assert held == len(reply.body) == 1 + len(separator) * 5000
 
 
 def test_a_body_that_is_too_large_or_truncated_is_rejected() -> None:

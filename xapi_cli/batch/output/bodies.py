@@ -2,7 +2,9 @@
 
 A short body is converted immediately. A long one is examined in small steps, so that
 other work can be interleaved, and written in chunks: neither its decoded form nor its
-JSON form, which may be thousands of times as large, is ever completely in memory.
+JSON form, which may be thousands of times as large, is usually ever completely in memory.
+The exception is the decoded form of a body that takes many steps to decode, however few
+bytes it has: it is decoded once, because writing it cannot be interleaved.
 """
 
 import codecs
@@ -14,7 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
-from xapi_cli.http.content_coding import decode_steps
+from xapi_cli.http.content_coding import decode_steps, memory_of
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.request.json.syntax import check, encode_string, validated
 
@@ -31,7 +33,7 @@ _SHORT = 64 * 1024  # bytes, both before and after content decoding
 _STEP_SIZE = 8 * 1024  # bytes; the slowest check processes them in a few milliseconds
 _MAX_PARSED = 1024 * 1024  # characters; a larger text is checked in chunks, which is slower but saves memory
 _MAX_PARSED_BYTES = 4 * _MAX_PARSED
-_MAX_PARSED_STEPS = 1000  # decoding steps for a body that is parsed as a whole
+_MAX_STEPS = 1000  # decoding steps in one pass without other work; a usual body of MAX_BODY bytes has 320
 _WHITESPACE = b" \t\r\n"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
@@ -59,9 +61,11 @@ def short_member(response: BufferedResponse) -> bytes | None:
     return b'"base64": "%s"' % b64encode(body)
 
 
-def long_member(response: BufferedResponse) -> Generator[None, None, Callable[[], Chunks]]:
+def long_member(response: BufferedResponse) -> Generator[int | None, None, Callable[[], Chunks]]:
     """Examine the body of *response* in small steps; return a function that generates its member in chunks.
 
+    A step yields the bytes of memory that the next steps need, in addition to the body, if there are any; the number is
+    negative if they are needed no longer. A body that takes many steps to decode is replaced by its decoded form.
     Raises NetworkError if the body cannot be decoded or is too large after decoding.
     """
     return (yield from _LongBody(response).member())
@@ -134,18 +138,23 @@ def _quoted(body: bytes | bytearray, charset: str) -> bytes | None:
 
 
 class _LongBody:
-    """The long body of *response*; each pass over it decodes it again."""
+    """The long body of *response*; each pass over it decodes it again, unless that takes many steps."""
 
     def __init__(self, response: BufferedResponse) -> None:
+        self._response = response
         self._body, self._coding, self._content_type = (
             response.body,
             _coding(response.head),
             _content_type(response.head.headers.get(b"content-type", b"")),
         )
-        self._size = self._steps = 0  # of the decoded body
+        self._size = 0  # of the decoded body
+        self._memory = memory_of(self._coding)  # of the decoder
 
-    def member(self) -> Generator[None, None, Callable[[], Chunks]]:
-        yield from self._measure()
+    def member(self) -> Generator[int | None, None, Callable[[], Chunks]]:
+        if self._memory:
+            yield self._memory
+        if (yield from self._takes_many_steps()):
+            yield from self._decode()
         if self._content_type.is_json and (yield from self._is_json()):
             start, end = yield from self._inner()
             return lambda: self._json(start, end)
@@ -176,17 +185,37 @@ class _LongBody:
 
     # steps
 
-    def _measure(self) -> Iterator[None]:
-        for block in self._blocks():
-            self._size += len(block)
-            self._steps += 1
-            if self._size > MAX_BODY:
-                raise body_too_large()
+    def _takes_many_steps(self) -> Generator[None, None, bool]:
+        """Return whether the body takes many steps to decode; otherwise, measure it."""
+        for step, block in enumerate(self._blocks()):
+            if step == _MAX_STEPS:
+                return True
+            self._add_size(len(block))
             yield
+        return False
+
+    def _decode(self) -> Iterator[int | None]:
+        """Replace the body by its decoded form."""
+        yield MAX_BODY
+        self._size = 0
+        body = bytearray()
+        for block in self._blocks():
+            self._add_size(len(block))
+            body += block
+            yield None
+        unneeded = MAX_BODY - len(body) + len(self._body) + self._memory
+        self._response.body = self._body = body
+        self._coding = ""
+        yield -unneeded
+
+    def _add_size(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_BODY:
+            raise body_too_large()
 
     def _is_json(self) -> Generator[None, None, bool]:
         try:
-            if self._size <= _MAX_PARSED_BYTES and self._steps <= _MAX_PARSED_STEPS:
+            if self._size <= _MAX_PARSED_BYTES:
                 text = b"".join(self._blocks()).decode("utf-8-sig")
                 with suppress(RecursionError):
                     if len(text) <= _MAX_PARSED:

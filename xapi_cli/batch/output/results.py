@@ -17,7 +17,7 @@ from xapi_cli.system.render import json_line
 
 _SHORT = 64 * 1024  # bytes
 Chunks = Callable[[], Iterator[bytes]]
-Steps = Generator[FilterJob | None, None, "Result"]
+Steps = Generator[FilterJob | int | None, None, "Result"]
 
 
 @dataclass(slots=True)
@@ -79,7 +79,8 @@ def filtered_line(
 
     If it *is_filtered*, a body that is JSON is replaced by the results of the filter. A success that does not meet one
     of the *conditions* is a failure; *redact* removes secrets from its message. One step yields the job that must be
-    done before the next step. Raises NetworkError as `response_line` does, and FilterError.
+    done before the next step; others yield what those of `long_member` do. Raises NetworkError as `response_line` does,
+    and FilterError.
     """
     line = _ResponseLine(entry, response, elapsed_ms)
     conditions = conditions if 200 <= response.status < 300 else ()
