@@ -135,3 +135,11 @@ def test_a_body_that_is_too_large_or_truncated_is_rejected() -> None:
 
 def test_a_short_response_may_decode_to_a_long_body() -> None:
     assert short_member(_reply("text/plain", b"x" * 1_000_000, coded=True)) is None
+
+
+@pytest.mark.parametrize(("parts", "is_long"), [(30, False), (200, True)])
+def test_a_short_response_that_takes_many_steps_to_decode_is_long(parts: int, is_long: bool) -> None:
+    reply = BufferedResponse(_reply("text/plain", b"", coded=True).head, gzip.compress(b"x") * parts)
+
+    assert short_member(reply) == (None if is_long else b'"text": "%s"' % (b"x" * parts))
+    assert _long(reply) == b'"text": "%s"' % (b"x" * parts)

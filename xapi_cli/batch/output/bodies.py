@@ -30,6 +30,7 @@ _REJECTED_CODECS = {
     "utf-7",  # incremental decoding takes quadratic time, and it is not a web encoding (encoding.spec.whatwg.org)
 }  # fmt: skip
 _SHORT = 64 * 1024  # bytes, both before and after content decoding
+_MAX_SHORT_STEPS = 100  # decoding steps; 100 responses may be ready at the same time, and a usual one takes 4
 _STEP_SIZE = 8 * 1024  # bytes; the slowest check processes them in a few milliseconds
 _MAX_PARSED = 1024 * 1024  # characters; a larger text is checked in chunks, which is slower but saves memory
 _MAX_PARSED_BYTES = 4 * _MAX_PARSED
@@ -43,7 +44,7 @@ Chunks = Iterator[bytes]
 
 
 def short_member(response: BufferedResponse) -> bytes | None:
-    """Return the output member for the body of *response*, or None if the body is long or deeply nested.
+    """Return the output member for the body of *response*, or None if that may take long.
 
     Raises NetworkError if the body cannot be decoded.
     """
@@ -104,9 +105,9 @@ def _short_body(response: BufferedResponse) -> bytes | bytearray | None:
     if not coding:
         return response.body
     body = bytearray()
-    for block in decode_steps([bytes(response.body)], coding):
+    for step, block in enumerate(decode_steps([bytes(response.body)], coding)):
         body += block
-        if len(body) > _SHORT:
+        if len(body) > _SHORT or step == _MAX_SHORT_STEPS:
             return None
     return body
 
