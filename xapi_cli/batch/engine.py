@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
+_TURN = 0.02  # seconds spent on events before other work continues
 _RESERVED_START = 64 * 1024  # the first bytes of each response, which may use the reserve of the memory budget
 # Seconds that a request waits for others, to be sent with them. With ten times as many, the requests to a remote server
 # proceed in step, and the connections wait for each other.
@@ -125,6 +126,7 @@ class Engine:
         self._long_responses: FairQueue[InFlight] = FairQueue(self._wait)
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
+        self._is_late = False  # the last turn ended before all events were processed
         self._next_timeout_check = 0.0
 
     @property
@@ -296,8 +298,7 @@ class Engine:
     # events
 
     def _process_events(self, timeout: float) -> None:
-        for connection, events in self._loop.ready(timeout):
-            self._process(connection, events)
+        self._process_ready(timeout)
         self._connections.serve_waiting()
         self._connections.flush_log()
         now = time.monotonic()
@@ -321,7 +322,23 @@ class Engine:
             at = min(at, self._policy.deadline)
         return max(0.0, min(_TICK, at - time.monotonic()))
 
-    def _process(self, connection: Connection, events: int) -> None:
+    def _process_ready(self, timeout: float) -> None:
+        """Process the events of one turn; after one that did not suffice for all, the quickest responses first."""
+        order, self._is_late = self._used if self._is_late else None, False
+        start = now = 0.0
+        for connection, events in self._loop.ready(timeout, order):
+            start = start or time.monotonic()
+            self._process(connection, events, now or start)
+            now = time.monotonic()
+            if now - start >= _TURN:
+                self._is_late = True
+                return
+
+    def _used(self, connection: Any) -> float:
+        request = self._connections.busy.get(connection)
+        return 0.0 if request is None or request.exchange is None else request.exchange.used
+
+    def _process(self, connection: Connection, events: int, now: float) -> None:
         request = self._connections.busy.get(connection)
         if request is None or request.exchange is None:
             self._connections.check_idle(connection)
@@ -346,6 +363,7 @@ class Engine:
         if exchange.head is not None:
             self._received_status(request, exchange.head.status)
         self._connections.watch(exchange)
+        exchange.used += time.monotonic() - now
 
     def _received_status(self, request: InFlight, status: int) -> None:
         """Record early, from the status alone, that the token is valid: the body may take long to arrive."""

@@ -15,6 +15,7 @@ class BufferedExchange(CarriedExchange):
     """Send the request that is offered, and collect its response; the parameters are those of `CarriedExchange`."""
 
     memory = 0  # approximate use by the incomplete response, in bytes
+    used = 0.0  # seconds spent on it so far
     _collected: bytes | bytearray = b""
 
     def events(self) -> int:

@@ -69,9 +69,16 @@ class EventLoop:
             self._pipes.remove(descriptor)
             self._selector.unregister(descriptor)
 
-    def ready(self, timeout: float) -> Iterator[tuple[Any, int]]:
-        """Wait at most *timeout* seconds for events; yield them, and call the callbacks of finished threads."""
-        for key, events in self._selector.select(timeout):
+    def ready(self, timeout: float, order: Callable[[Any], float] | None = None) -> Iterator[tuple[Any, int]]:
+        """Wait at most *timeout* seconds for events; yield them, and call the callbacks of finished threads.
+
+        The events are sorted by what *order* returns for the connection or pipe. The caller may leave some of them: the
+        next call yields them again.
+        """
+        ready = self._selector.select(timeout)
+        if order is not None:
+            ready.sort(key=lambda each: order(each[0].fileobj))
+        for key, events in ready:
             if key.fileobj in self._watched:
                 yield key.fileobj, events
             elif key.fileobj is self._wakeups:
