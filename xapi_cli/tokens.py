@@ -155,7 +155,7 @@ def _non_empty(value: Any) -> str:
 
 
 def _encodable(value: Any) -> str:
-    """Return *value* if it can be sent: bytes that are not UTF-8 are lone surrogates (PEP 383), but not all are."""
+    """Return *value* if it can be encoded, as surrogates can that stand for bytes (PEP 383); or raise ValueError."""
     _non_empty(value).encode("utf-8", "surrogateescape")
     return str(value)
 

@@ -81,7 +81,7 @@ def _make_links(home: Path) -> None:
 
 @pytest.mark.parametrize(
     "path, option",
-    [  # each path, and each option, is quick to test
+    [  # each value is in a test that is not slow; CI runs all combinations
         pytest.param(path, option, marks=pytest.mark.slow if (row - column) % 3 else ())
         for row, path in enumerate(["environ", "indirect", "self/environ", "directory/../environ"])
         for column, option in enumerate(["-d {}", "-d{}", "file{}"])

@@ -89,7 +89,7 @@ def test_a_wrong_clock_is_reported(xapi: Xapi) -> None:
     )
 
 
-def test_a_date_of_the_server_that_is_no_time_is_not_compared(xapi: Xapi) -> None:
+def test_an_invalid_date_of_the_server_is_not_compared(xapi: Xapi) -> None:
     date = b"Thu, 26 Nov 2026 20:00:00 +9999999999999"
     with Server([request(), send(b"HTTP/1.1 404 Not Found\r\nDate: %s\r\nContent-Length: 0\r\n\r\n" % date)]) as server:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})

@@ -158,7 +158,7 @@ def test_the_error_of_a_logout_does_not_suggest_another_storage(
         )
 
 
-def test_an_item_that_is_no_text_is_deleted(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_an_item_that_is_not_text_is_deleted(xapi: Xapi, sandbox: Sandbox) -> None:
     env = {**xapi.fake_keyring("Bytes"), **sandbox.settings}
     assert "warning" in xapi("token", "show", env=env).err
     assert (xapi.home / "items.json").read_text() != "[]"

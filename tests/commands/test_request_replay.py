@@ -103,7 +103,7 @@ def _endless(peer: Peer) -> None:
 
 @pytest.mark.parametrize(
     "kind, refuse",
-    [  # each kind, and each refusal, is quick to test
+    [  # each value is in a test that is not slow; CI runs all combinations
         pytest.param(kind, refuse, marks=pytest.mark.slow if (row - column) % 3 else ())
         for row, kind in enumerate(KINDS)
         for column, refuse in enumerate([_after_the_body, _early_and_close, _endless])

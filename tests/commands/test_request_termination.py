@@ -247,7 +247,7 @@ def test_closed_streams_change_nothing_else(xapi: Xapi, sandbox: Sandbox, where:
 
 @pytest.mark.parametrize(
     ("where", "args", "code"),
-    [  # each redirection, and each command, is quick to test
+    [  # each value is in a test that is not slow; CI runs all combinations
         pytest.param(where, args, code, marks=pytest.mark.slow if (row - column) % 4 else ())
         for column, where in enumerate(["2>&-", "2>/dev/full", ">&- 2>&- <&-", "<&- 2>/dev/full"])
         for row, (args, code) in enumerate(

@@ -132,7 +132,8 @@ def test_a_failed_login_sets_the_exit_code_and_prints_nothing_on_stdout(xapi: Xa
 
 
 @pytest.mark.states(
-    "On one machine, this also holds with another storage, and after a restart of the agent or the Redis server."
+    "For processes with the same state directory, this applies even if another storage is used, or if the agent or the "
+    "Redis server is restarted."
 )
 def test_a_rejected_password_is_not_sent_again_with_another_storage(
     xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, shared_redis: RedisServer

@@ -133,7 +133,8 @@ def test_a_server_that_is_killed_and_restarted_causes_no_other_failure_than_13(
 
 
 @pytest.mark.states(
-    "On one machine, this also holds with another storage, and after a restart of the agent or the Redis server."
+    "For processes with the same state directory, this applies even if another storage is used, or if the agent or the "
+    "Redis server is restarted."
 )
 def test_a_rejected_password_is_not_sent_again_after_the_server_has_lost_its_data(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer

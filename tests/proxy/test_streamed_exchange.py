@@ -29,7 +29,7 @@ def test_a_post_of_which_tls_may_have_sent_a_part_is_not_sent_again() -> None:
         assert not exchange.may_resend
 
 
-def test_the_wait_for_an_api_that_takes_nothing_is_limited_after_one_for_the_client() -> None:
+def test_the_wait_for_an_api_that_takes_nothing_is_limited_after_a_wait_for_the_client() -> None:
     class FullAfterHead(Connection):
         def send_now(self, data: memoryview) -> int:
             return len(data) if bytes(data).startswith(b"POST") else 0

@@ -11,7 +11,7 @@ from xapi_cli.tokens import Token, is_access_token
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
 Source = Literal["store", "login", "env"]
-_MAX_SIZE = 64 * 1024  # bytes
+_MAX_TOKEN_FILE = 64 * 1024  # bytes
 
 
 class Credentials(Protocol):
@@ -119,11 +119,11 @@ def read_token_file(path: str) -> str:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _file_error(f"{name} is not a regular file")
-            data = file.read(_MAX_SIZE + 1)
+            data = file.read(_MAX_TOKEN_FILE + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "invalid path"
         raise _file_error(f"{name} cannot be read: {reason}") from error
-    if len(data) > _MAX_SIZE:
+    if len(data) > _MAX_TOKEN_FILE:
         raise _file_error(f"{name} is larger than 64 KiB")
     token = data.strip().decode("ascii", "replace")
     if not token:

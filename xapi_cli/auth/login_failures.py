@@ -6,7 +6,7 @@ scrypt hash are recorded: enough to recognize it, not enough to guess it. The sa
 failed or returned such a password.
 
 Rejected passwords are recorded where the login lock is, and in the state directory as well: the agent or the Redis
-server that has the lock may be restarted, and processes of one account may use different storages.
+server that has the lock may be restarted, and processes of one account may use different kinds of storage.
 """
 
 import json
@@ -38,7 +38,7 @@ _MAX_REJECTED = 32  # rejected passwords recorded per account; more are not in u
 
 
 class LoginFailures:
-    """The login failures in *records*, which all processes share; rejected passwords also in each of *others*."""
+    """The login failures in *records*, which all processes share; *others* also contain rejected passwords."""
 
     def __init__(self, records: "Failures", *others: "Failures") -> None:
         self._entries = _Entries(records)
@@ -123,7 +123,7 @@ class LoginFailures:
 
 
 class _Entries:
-    """The entries of the last minute in *records*, by the clock of these."""
+    """The entries of the last minute in *records*, by the clock of *records*."""
 
     def __init__(self, records: "Failures") -> None:
         self._records, self.now = records, records.now

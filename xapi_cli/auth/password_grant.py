@@ -1,4 +1,7 @@
-"""The resource owner password credentials grant (RFC 6749, section 4.3): one request, a token or an error."""
+"""The resource owner password credentials grant (RFC 6749, section 4.3): one request, a token or an error.
+
+It also checks the token endpoint before the user types a password for it.
+"""
 
 import json
 import math
@@ -34,7 +37,7 @@ _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
-_MAX_TIMEOUT = 10.0  # seconds; the user waits for the probe
+_MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
 
 def token_url(base_url: str) -> str:
@@ -222,7 +225,7 @@ def _invalid(url: str, why: str) -> InvalidTokenResponse:
     )
 
 
-class Problem(NamedTuple):
+class EndpointProblem(NamedTuple):
     """Why the URL may be wrong, and a hint for the user."""
 
     message: str
@@ -234,7 +237,7 @@ class Problem(NamedTuple):
 
 def probe(
     transport: "Transport", base_url: str, *, timeout: float, deadline: float | None = None
-) -> "tuple[Response, Problem | None]":
+) -> "tuple[Response, EndpointProblem | None]":
     """Send a GET request to the token endpoint; return the status line and headers, and a problem or None.
 
     The API does not document a response to GET, so only a response that no token endpoint sends is a problem. No
@@ -245,26 +248,29 @@ def probe(
 
     url = token_url(base_url)
     headers = [(b"Accept", b"application/json"), (b"Accept-Encoding", b"identity")]
-    name = "--timeout" if timeout <= _MAX_TIMEOUT else f"the probe's limit of {_MAX_TIMEOUT:.0f} s"
-    limit = time_limit(min(timeout, _MAX_TIMEOUT), deadline, name=name)
+    name = "--timeout" if timeout <= _MAX_PROBE_TIMEOUT else f"the probe's limit of {_MAX_PROBE_TIMEOUT:.0f} s"
+    limit = time_limit(min(timeout, _MAX_PROBE_TIMEOUT), deadline, name=name)
     response = transport.send(build_request("GET", url, headers, **limit))
     response.close()
     return response, _problem(response, printable(url))
 
 
-def _problem(response: "Response", url: str) -> Problem | None:
+def _problem(response: "Response", url: str) -> EndpointProblem | None:
     if "/x-api/" in url.removesuffix("/x-api/token") + "/":
-        return Problem("the base URL already contains /x-api", f"check it: the base URL is {BASE_URL_HINT}")
+        return EndpointProblem("the base URL already contains /x-api", f"check it: the base URL is {BASE_URL_HINT}")
     status, kind = response.status, response.headers.get("Content-Type")
     if 300 <= status < 400:
         error = redirect_error(response, url)
-        return Problem(error.message, error.hint or "")
+        return EndpointProblem(error.message, error.hint or "")
     if status == 404:
-        return Problem(f"{url} responds with 404 Not Found", f"check the base URL, which is {BASE_URL_HINT}")
+        return EndpointProblem(f"{url} responds with 404 Not Found", f"check the base URL, which is {BASE_URL_HINT}")
     if status == 407:
-        return Problem("the proxy requires a password (407)", "set it in the proxy URL: http://user:password@host:port")
+        return EndpointProblem(
+            "the proxy requires a password (407)", "set it in the proxy URL: http://user:password@host:port"
+        )
     if status >= 500:
-        return Problem(f"{url} responds with {status}", "try again later")
+        return EndpointProblem(f"{url} responds with {status}", "try again later")
     if status < 300 and kind.lower().startswith("text/html"):
-        return Problem(f"{url} responds with a web page", "check the base URL, or whether a sign-in page responded")
+        hint = "check the base URL, or whether a sign-in page responded"
+        return EndpointProblem(f"{url} responds with a web page", hint)
     return None

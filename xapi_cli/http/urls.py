@@ -62,8 +62,8 @@ def base_url(text: str) -> str:
 def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = (), *, is_forwarded: bool = False) -> str:
     """Return the URL of *path*, resolved against the base URL *base*, with *query* appended to its query.
 
-    Raises UsageError if *path* is not valid or leads to another origin. One that *is_forwarded* is a program's, not
-    copied from a message, so it may have a parameter with the value that replaces secrets there.
+    Raises UsageError if *path* is not valid or leads to another origin. With *is_forwarded*, it comes from a
+    program and was not copied from a message, so a parameter may have the value that replaces secrets in messages.
     """
     try:
         # the usual path needs no checks and no encoding

@@ -104,7 +104,7 @@ class Server:
         self._clients: set[Client] = set()
         self._calls: set[ForwardedCall] = set()
         self._held: deque[ForwardedCall] = deque()  # until the login in progress has ended
-        self._to_advance: deque[Client] = deque()  # whose call has ended or has a connection now, or that read
+        self._to_advance: deque[Client] = deque()  # with a call that ended or got a connection, or which read
         self._numbers = count()
         self._max_clients = _NEVER if descriptors is None else max(1, (descriptors - _OTHER_DESCRIPTORS) // 2)
         self._is_full = False  # no more clients are accepted
@@ -224,7 +224,7 @@ class Server:
                 break
             if head is None:
                 break
-            client.expires = _NEVER  # each request has a limit of its own
+            client.expires = _NEVER  # each request has its own limit
             try:
                 url = self._rules.url_of(head, port=client.port)
             except Refusal as refusal:
@@ -335,7 +335,7 @@ class Server:
             self._drop(client)
 
     def _drop(self, client: Client) -> None:
-        """Close the connection of *client*; its call is not continued, and no truncated response seems complete."""
+        """Close the connection of *client* and end its call; reset it if a truncated response would seem complete."""
         if client.close_ends_response and (client.output or client.call is not None):
             client.reset_at_close()
         if client.call is not None:

@@ -15,7 +15,7 @@ _MAX_KEPT = 2**30  # bytes; a longer body cannot be sent again
 
 
 class Upload:
-    """A body of *length* bytes, or a chunked one if that is None."""
+    """The body of a request, of *length* bytes, or chunked if that is None; a copy can be sent again after a 401."""
 
     is_replayable = True  # all of it is kept
     _is_offered = False  # to its end

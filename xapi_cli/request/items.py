@@ -203,7 +203,7 @@ def method(text: str) -> str:
 
 
 def check_method(text: str) -> None:
-    """Raise UsageError if no request with the method *text* is sent."""
+    """Raise UsageError if xapi does not send requests with the method *text*."""
     if text.upper() in REFUSED_METHODS:
         raise UsageError(f"xapi does not send {text.upper()} requests", hint=f"use one of {', '.join(METHODS)}")
 

@@ -112,9 +112,9 @@ def with_profile(document: "Document", name: str) -> "Document":
 
 
 def set_setting(document: "Document", name: str, key: str, value: object) -> None:
-    """Set *key* to *value* in the profile *name*, which exists, of *document*."""
+    """Set *key* to *value* in the profile *name*, which exists, of *document*; its last comments stay last."""
     profile = document["profiles"][name]
-    comments = _taken_comments(profile)
+    comments = _detach_comments(profile)
     profile[key] = value
     if comments:
         profile.value.body.extend(comments)
@@ -140,7 +140,7 @@ def remove_profile(document: "Document", name: str) -> None:
     """Remove the profile *name*, which exists, from *document*; another profile is the default then."""
     profiles = document["profiles"]
     names = [*profiles]
-    if comments := "".join(item.as_string() for _, item in _taken_comments(profiles[name])):
+    if comments := "".join(item.as_string() for _, item in _detach_comments(profiles[name])):
         for following in names[names.index(name) + 1 :][:1]:
             trivia = profiles[following].trivia
             trivia.indent = comments + trivia.indent
@@ -179,10 +179,10 @@ def with_profile_renamed(document: "Document", old: str, new: str) -> "Document"
     return renamed
 
 
-def _taken_comments(profile: "Document") -> "list[tuple[Key | None, Item]]":
+def _detach_comments(profile: "Document") -> "list[tuple[Key | None, Item]]":
     """Remove the comments and empty lines at the end of the table *profile* and return them.
 
-    Usually they are about the next profile, but to tomlkit they belong to the one before.
+    Usually they are about the next profile, but tomlkit assigns them to the one before.
     """
     import tomlkit
 

@@ -210,7 +210,7 @@ class AccountIndex:
 
 def _entry(value: Any) -> _Entry:
     """Return the entry that the JSON *value* is; raise ValueError if it is not valid."""
-    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")  # raises it for a text that no API accepts
+    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")  # ValueError: a lone surrogate
     match value:
         case {"mark": str(marker), "revision": str(revision), "stores": [*stores], **rest}:
             known = [_known_store(store) for store in stores]

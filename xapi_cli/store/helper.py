@@ -1,4 +1,9 @@
-"""Storage `helper`: the record of each account as the secret of a separate URL, in a credential helper."""
+"""Storage `helper`: the record of each account as the secret of a separate URL, in a credential helper.
+
+The protocol is that of https://github.com/docker/docker-credential-helpers (`get`, `store`, `erase`). Secrets are
+passed through stdin and stdout only. What a helper prints is never part of a message, because it may contain secrets;
+known failures are described in xapi's own words.
+"""
 
 import json
 import os

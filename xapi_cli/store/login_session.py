@@ -39,7 +39,7 @@ class LoginSession:
 
     @property
     def failures(self) -> "list[Failures]":
-        """Where login failures are recorded: where the login lock is, then where rejected passwords are as well.
+        """Where login failures are recorded: at the login lock, then the places for rejected passwords only.
 
         Raises StoreError if the first is not usable.
         """
@@ -139,7 +139,7 @@ class KeeperSession(LoginSession):
 
     @property
     def failures(self) -> "list[Failures]":
-        """Those of the store, then those in the state directory; without a running agent, only these."""
+        """Those of the store, then those in the state directory; without a running agent, only the latter."""
         in_store = self._store.failures
         return [in_store, self._files] if in_store else [self._files]
 

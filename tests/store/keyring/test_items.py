@@ -67,7 +67,7 @@ def test_the_record_of_another_account_under_the_name_of_an_earlier_version_is_k
     assert opened("Windows").read(other) == SHORT
 
 
-def test_a_record_of_an_earlier_version_that_cannot_be_deleted_is_replaced_and_a_logout_reports_it(
+def test_a_record_of_an_earlier_version_that_cannot_be_deleted_is_no_longer_read_and_a_logout_reports_it(
     opened: Open, tmp_path: Path
 ) -> None:
     opened("Plain").write(ANNA, LONG)

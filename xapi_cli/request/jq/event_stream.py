@@ -1,4 +1,7 @@
-"""The events of a body of type `text/event-stream`, as the HTML Living Standard defines them (section 9.2)."""
+"""Streams whose records are shown and filtered one by one: their media types, and the events of a text/event-stream.
+
+The HTML Living Standard defines these events (section 9.2).
+"""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""`--paginate`: request one page after another, and write their items."""
+"""`--paginate`: request one page after another, by the Link header (RFC 8288) or a field, and write their items."""
 
 import re
 import time
@@ -351,7 +351,7 @@ class Link(NamedTuple):
 def next_target(values: Iterable[str], url: str) -> str | None:
     """Return the target of the first link with the relation `next` in the header *values*, None if there is none.
 
-    *url* is that of the response. A link whose anchor is another URL describes another resource (section 3.2), and is
+    *url* is that of the response. A link whose anchor is another URL describes another resource (RFC 8288, 3.2), and is
     ignored. Raises MalformedLink if there is no such link, but the relation is in text that is not a link: ignoring it
     would lose pages.
     """
@@ -388,7 +388,7 @@ def _is_anchored_at(url: str, anchor: str) -> bool:
 
 
 def links(value: str) -> Iterator[Link]:
-    """Yield the links in the header *value*, up to the first text that is not a link (appendix B.2)."""
+    """Yield the links in the header *value*, up to the first text that is not a link (RFC 8288, appendix B.2)."""
     at = 0
     while found := _LINK.match(value, at):
         at = found.end()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UNDECODABLE = "\N{REPLACEMENT CHARACTER}"  # placeholder for bytes, stored by another program, that cannot be decoded
+_UNDECODABLE = "\N{REPLACEMENT CHARACTER}"  # placeholder for an item of another program that is not text
 _RETRY_DELAYS = (0.05, 0.1, 0.2)  # seconds before each retry
 _TRANSIENT = frozenset(  # transient errors: secret services raise them during startup, or occasionally without cause
     {
@@ -169,10 +169,10 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def services_of(identity: Identity) -> list[str]:
-    """Return a service name unique to the account: Windows moves an item when its service gets a second username.
+    """Return the service names of the account: the current one, and that of earlier versions if it differs.
 
-    Windows ignores the case of names, so a name with uppercase letters gets a part of the account's key. It is followed
-    by the name that earlier versions used instead, under which there may still be a record.
+    The current name is unique to the account, because Windows moves an item when its service gets a second username.
+    Windows ignores the case of names, so a name that case folding changes also contains a part of the account's key.
     """
     name = f"xapi:{escaped(identity.username)}@{identity.base_url}"
     return [name] if name == name.casefold() else [f"{name} {identity.key[:8]}", name]

@@ -88,7 +88,7 @@ class KeyringStore:
 
         def write(item: ChunkedItem, *earlier: ChunkedItem) -> None:
             item.write(text)
-            with contextlib.suppress(StoreError, NotStored):  # a logout reports it
+            with contextlib.suppress(StoreError, NotStored):  # if the earlier record remains, a logout reports that
                 for each in earlier:
                     if decode_record(identity, each.read()):
                         each.delete()
