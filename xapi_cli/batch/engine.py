@@ -335,8 +335,9 @@ class Engine:
                 return
 
     def _used(self, connection: Any) -> float:
+        """Return the seconds spent on the response over *connection*; less than 0 for anything else, which is quick."""
         request = self._connections.busy.get(connection)
-        return 0.0 if request is None or request.exchange is None else request.exchange.used
+        return -1.0 if request is None or request.exchange is None else request.exchange.used
 
     def _process(self, connection: Connection, events: int, now: float) -> None:
         request = self._connections.busy.get(connection)
