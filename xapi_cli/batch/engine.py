@@ -42,7 +42,7 @@ from xapi_cli.batch.room_queue import RoomQueue
 from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http import authorization, retry
-from xapi_cli.http.connection import Connection
+from xapi_cli.http.connection import BLOCK, Connection
 from xapi_cli.http.connections import Connections
 from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.http.flow import FinalResponse, Login, Policy, Send
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 _TICK = 0.25  # seconds between two timeout checks
 _TURN = 0.02  # seconds spent on events before other work continues
+_SMALL_BLOCK = 16 * 1024  # bytes to read at once from a connection while a turn does not suffice: a TLS record
 _RESERVED_START = 64 * 1024  # the first bytes of each response, which may use the reserve of the memory budget
 # Seconds that a request waits for others, to be sent with them. With ten times as many, the requests to a remote server
 # proceed in step, and the connections wait for each other.
@@ -127,6 +128,7 @@ class Engine:
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
         self._is_late = False  # the last turn ended before all events were processed
+        self._block = BLOCK
         self._next_timeout_check = 0.0
 
     @property
@@ -324,7 +326,8 @@ class Engine:
 
     def _process_ready(self, timeout: float) -> None:
         """Process the events of one turn; after one that did not suffice for all, the quickest responses first."""
-        order, self._is_late = self._used if self._is_late else None, False
+        order, self._block = (self._used, _SMALL_BLOCK) if self._is_late else (None, BLOCK)
+        self._is_late = False
         start = now = 0.0
         for connection, events in self._loop.ready(timeout, order):
             start = start or time.monotonic()
@@ -350,7 +353,7 @@ class Engine:
             self._connections.pause(exchange)
             return
         try:
-            reply = exchange.process(events)
+            reply = exchange.process(events, self._block)
         except NetworkError as error:
             self._budget.remove(memory)
             self._failed(exchange, request, error)

@@ -22,15 +22,17 @@ class BufferedExchange(CarriedExchange):
         """Return the selector events to wait for."""
         return self.connection.events(receiving=not self.has_response, sending=self.is_sending)
 
-    def process(self, events: int) -> BufferedResponse | None:
+    def process(self, events: int, size: int) -> BufferedResponse | None:
         """Send and receive what is possible after *events*; return the response when it is complete.
+
+        At most *size* bytes are received.
 
         Raises NetworkError if there will be no complete response.
         """
         if events & EVENT_WRITE:
             self.send()
         if (events & EVENT_READ or self.over_tls) and not self.has_response:
-            self._receive()
+            self._receive(size)
         return self._response() if self.is_done else None
 
     def time_out(self) -> BufferedResponse | TimeoutExpired | None:
@@ -40,9 +42,9 @@ class BufferedExchange(CarriedExchange):
         """
         return self.timeout_error() or (self._response() if self.is_done else None)
 
-    def _receive(self) -> None:
+    def _receive(self, size: int) -> None:
         is_first, has_data = self.head is None, False
-        if not self.receive_block():
+        if not self.receive_block(size):
             return
         while not self.has_response and (block := self.body()):
             has_data = True

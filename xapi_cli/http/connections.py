@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
-from xapi_cli.http.connection import Connection, Route
+from xapi_cli.http.connection import BLOCK, Connection, Route
 from xapi_cli.http.event_loop import EventLoop
 from xapi_cli.http.exchange import Exchange
 from xapi_cli.http.network import Network
@@ -54,10 +54,13 @@ class CarriedExchange(Exchange):
                     break
             self.expires = time.monotonic() + self._timeout
 
-    def receive_block(self) -> bool:
-        """Process one block that has arrived, so that other exchanges get a turn; return whether there was one."""
+    def receive_block(self, size: int = BLOCK) -> bool:
+        """Process one block that has arrived, so that other exchanges get a turn; return whether there was one.
+
+        *size* is its greatest length; with TLS, at least that of a record, because events do not report its rest.
+        """
         try:
-            data: bytes | OSError | None = self.connection.receive_now()
+            data: bytes | OSError | None = self.connection.receive_now(size)
         except OSError as error:
             data = error.with_traceback(None)  # it refers to this frame, and the frame to the error
         if data is None:
