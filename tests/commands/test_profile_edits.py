@@ -127,6 +127,13 @@ def test_the_comments_of_another_profile_stay_where_they_are(
     assert config_of(xapi) == COMMENTED.replace(old, new)
 
 
+def test_a_profile_before_dotted_keys_is_removed(xapi: Xapi) -> None:
+    write_config(xapi, "[profiles.a]\nretry = 3\n\n# others\n[profiles]\nb.timeout = 1\nb.retry = 2\n")
+
+    assert xapi("profile", "remove", "a").code == 0
+    assert config_of(xapi).endswith("[profiles]\nb.timeout = 1\nb.retry = 2\n")
+
+
 def test_a_login_adds_settings_below_those_of_its_profile(xapi: Xapi, sandbox: Sandbox) -> None:
     write_config(xapi, COMMENTED)
 

@@ -88,6 +88,7 @@ class Batch:
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
+        self._has_rest = False  # there are remaining lines, and a signal is the reason
         self._has_failed_fast = False
         self._has_sent = False
         self._has_refused_retries = False  # of methods that are not idempotent
@@ -124,6 +125,9 @@ class Batch:
                 self._writer.flush()
                 self._show_progress()
                 self._check_time_limits()
+            if isinstance(self._stop_reason, Interrupted):
+                is_of_shard = self._shard.contains if self._shard else bool
+                self._has_rest = self._engine.holds_line or self._lines.has_rest(is_of_shard)
 
     # setup
 
@@ -478,7 +482,7 @@ class Batch:
         missing = []
         if unfinished := self._lines_taken - self._tally.lines - self._engine.holds_line:
             missing.append(f"{unfinished:,} {'line has' if unfinished == 1 else 'lines have'} no result")
-        if self._engine.holds_line or self._lines.has_rest(self._shard.contains if self._shard else bool):
+        if self._has_rest:
             missing.append("the remaining lines were not sent")
         return f"stopped early: {'; '.join((summary, *missing))}" if missing else summary
 

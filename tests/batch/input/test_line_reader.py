@@ -3,6 +3,8 @@
 import hashlib
 import io
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -58,3 +60,16 @@ def test_a_line_that_is_too_long_is_reported_without_its_data() -> None:
     assert [(line.number, line.data) for line in found] == [(1, b"1\n"), (2, None), (3, b"3\n")]
     assert lines.digest() == hashlib.blake2b(text, digest_size=16).hexdigest()
     assert lines.position == len(text)
+
+
+def test_the_end_of_a_batch_closes_its_input_without_a_traceback(tmp_path: Path) -> None:
+    """Pytest reports an exception in a thread as a warning, which is an error."""
+    path = tmp_path / "input"
+    path.write_bytes(b"x" * 1_000_000)
+    with path.open("rb", buffering=0) as source:
+        lines = LineReader(source, lambda: None)
+        lines.start()
+        while lines._blocks.qsize() < lines._blocks.maxsize:  # noqa: SLF001 - the thread waits for room
+            time.sleep(0.001)
+    while any(thread.name == "input" for thread in threading.enumerate()):
+        lines.next_line()

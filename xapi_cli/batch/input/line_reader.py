@@ -80,6 +80,8 @@ class LineReader:
                 self._wake()
         except OSError as error:
             last = error
+        except ValueError:  # it was closed, because the batch has ended
+            return
         self._blocks.put(last)
         self._wake()
 
