@@ -138,10 +138,10 @@ def test_a_failed_login_sets_the_exit_code_and_prints_nothing_on_stdout(xapi: Xa
 def test_a_rejected_password_is_not_sent_again_with_another_storage(
     xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, shared_redis: RedisServer
 ) -> None:
-    storages: list[Env] = [{**keeper.environ}, shared_redis.environ, {"XAPI_STORAGE": "file"}, {"XAPI_STORAGE": "none"}]
-    for number, first in enumerate(storages, start=1):
+    kinds: list[Env] = [{**keeper.environ}, shared_redis.environ, {"XAPI_STORAGE": "file"}, {"XAPI_STORAGE": "none"}]
+    for number, first in enumerate(kinds, start=1):
         env: Env = {**sandbox.settings, "XAPI_USERNAME": f"{number}@example.com", "XAPI_PASSWORD": "wrong"}
-        codes = [xapi("token", "show", env={**env, **storage}).code for storage in (first, *storages)]
+        codes = [xapi("token", "show", env={**env, **storage}).code for storage in (first, *kinds)]
         assert (codes, sandbox.login_attempts) == ([10] * 5, number), first
 
 

@@ -48,6 +48,7 @@ LEFT_OUT: dict[str, str] = {
     "commands/test_request_output.py::test_an_interrupted_download_leaves_no_file": _PROC,
     "hostile/test_machine.py::test_a_missing_or_foreign_home_directory_causes_no_crash": _SHELL,
     "hostile/test_machine.py::test_a_password_command_that_cannot_be_started_is_named": _SHELL,
+    "journeys/test_automatic_login.py::test_a_rejected_password_is_not_sent_again_with_another_storage": _AGENT,
     "journeys/test_home_directories.py"
     "::test_a_relative_directory_in_a_deleted_one_exits_with_2_before_anything_is_sent": _SHELL,
     "journeys/test_inherited_signals.py": _SHELL,
