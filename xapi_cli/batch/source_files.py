@@ -1,4 +1,7 @@
-"""Open the input and the journal of a batch; refuse files with two roles, one of which would destroy the other."""
+"""Open the input and the journal of a batch; refuse files with two roles, one of which would destroy the other.
+
+Parse --shard, which selects a part of the input.
+"""
 
 import os
 import re
@@ -21,7 +24,7 @@ _MAX_DIGITS = 7
 
 
 class Shard(NamedTuple):
-    """Shard *number* of *total*; the first is number 1."""
+    """The part of an input that process *number* of *total* sends; the first *number* is 1."""
 
     number: int
     total: int

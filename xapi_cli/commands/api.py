@@ -68,10 +68,10 @@ def load(ctx: typer.Context, source: Source) -> None:
       xapi api load /openapi.json
       xapi api load openapi.yaml -p staging
     """
-    from xapi_cli.usecases import api_load
+    from xapi_cli.usecases import api_description
 
     runtime: Runtime = ctx.obj
-    api_load.load(runtime, source)
+    api_description.load(runtime, source)
 
 
 @settings_flags(*ACCOUNT)
@@ -133,7 +133,7 @@ def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> N
       xapi api diff
       xapi api diff new.json --json | jq 'any(.[]; .breaking)'
     """
-    from xapi_cli.usecases import api_load
+    from xapi_cli.usecases import api_description
 
     runtime: Runtime = ctx.obj
-    raise typer.Exit(api_load.diff(runtime, source, as_json=json))
+    raise typer.Exit(api_description.diff(runtime, source, as_json=json))

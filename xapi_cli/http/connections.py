@@ -120,6 +120,7 @@ class Connections(Generic[R, E]):
         self._log, self._collects = log, collects
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, R] = {}
+        # if requests are collected, `flush` checks the connections, when it sends
         self._pool: ConnectionPool[Route] = ConnectionPool(on_close=loop.unwatch, waits=False, checks=not collects)
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[R]] = {}  # for any connection

@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 _ATTEMPT_DELAY = 0.25  # seconds between connection attempts (RFC 8305, 5)
 _MAX_ADDRESSES = 20
 _IN_PROGRESS = {0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN}
-Address = tuple[int, Any]  # the family and the argument of connect()
-
 _TCP = socket.SOCK_STREAM
+
+Address = tuple[int, Any]  # the family and the argument of connect()
 
 
 class Resolver:
-    """Resolve names; each name is looked up by at most one thread, regardless of the number of waiting callers."""
+    """Resolve names with a timeout, which getaddrinfo() does not support.
+
+    At most one thread looks up each name, regardless of the number of waiting callers.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -53,9 +53,9 @@ OpenLender = Callable[[str | None, Mapping[str, str]], Lender | None]
 class ConnectionPool(Generic[K]):
     """Idle connections by key, at most *limit* of them, and the connections in use that were added.
 
-    *on_close* is called with each connection that the pool is about to close. `acquire` may wait for the end of a grace
-    period; if it never *waits*, `next_grace_end` says when to try again. Unless it *checks*, the caller checks with
-    `is_idle` that a used connection is open, immediately before it sends.
+    *on_close* is called with each connection that the pool is about to close. Without *waits*, `acquire` does not wait
+    for the end of a grace period, and `next_grace_end` is the time to try again. Without *checks*, the caller must
+    check with `is_idle` that a used connection is open, immediately before it sends.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """The files of the API description of each profile: its index `api/NAME` and the document `api/NAME.document`.
 
-Both are in the state directory. The document is what `xapi api diff` compares another one with.
+Both are in the state directory. The document is what `xapi api diff` compares another one with. It is stored as a
+line of JSON about it, followed by its compressed text.
 """
 
 import json
@@ -19,7 +20,7 @@ LOAD_AGAIN = "run `xapi api load` again"  # the hint if what is stored cannot be
 _MAX_SIZE = 96 * 1024 * 1024  # bytes
 _MAX_NAME = 200  # bytes; with the suffix of a file that is being written, 255 are allowed
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
-_START = b"xapi-document 1 "
+_START = b"xapi-document 1 "  # of a stored document, with the version of the format
 
 
 def index_of(state: StateDirectory, profile: str) -> StateFile:

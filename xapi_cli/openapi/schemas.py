@@ -40,7 +40,10 @@ class _Fields(NamedTuple):
 
 
 class References:
-    """The references in *document*; `skipped` are those that lead to other documents or to nothing."""
+    """Resolve the references in *document*: nothing is read from elsewhere, and cycles end.
+
+    `skipped` are those that lead to other documents or to nothing.
+    """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document

@@ -431,7 +431,7 @@ class Server:
         call.end()
 
     def _is_in_use(self, token: Token) -> bool:
-        """Return whether a call with *token* waits for its response; an upload may take any time until then."""
+        """Return whether a call with *token* waits for its response, after its upload, which may take any time."""
         return any(
             each.step is not None
             and each.step.token is token

@@ -1,4 +1,7 @@
-"""The output of --verbose: request lines, status lines and headers, with secrets redacted."""
+"""The output of --verbose: request lines, status lines and headers, with secrets redacted.
+
+Their colors are those of --include as well.
+"""
 
 import time
 from collections.abc import Callable, Iterable

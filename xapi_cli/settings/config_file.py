@@ -140,10 +140,10 @@ def remove_profile(document: "Document", name: str) -> None:
     """Remove the profile *name*, which exists, from *document*; another profile is the default then."""
     profiles = document["profiles"]
     names = [*profiles]
-    following = profiles[next(iter(names[names.index(name) + 1 :]), name)]
-    if getattr(following, "display_name", None):  # it has a header
-        comments = "".join(item.as_string() for _, item in _detach_comments(profiles[name]))
-        following.trivia.indent = comments + following.trivia.indent
+    for following in map(profiles.get, names[names.index(name) + 1 :][:1]):
+        if getattr(following, "display_name", None):  # it has a header, above which its comments can be
+            comments = "".join(item.as_string() for _, item in _detach_comments(profiles[name]))
+            following.trivia.indent = comments + following.trivia.indent
     del profiles[name]
     if not document["profiles"]:
         del document["profiles"]

@@ -446,7 +446,7 @@ class _Sending:
             pages.run(self._call)
         except BaseException as error:
             if self._file is None:
-                _report_unfinished(error, terminal, pages.remaining())
+                _add_remainder(error, terminal, pages.remaining())
             raise
 
     # the end
@@ -484,18 +484,18 @@ class _Sending:
         if file is None or (sent and not file.kept):
             is_redirected = terminal.stdout_is_file and not self._options.paginate and output.size
             received = f"{size(output.size)} received; the output is incomplete" if is_redirected else ""
-            _report_unfinished(error, terminal, sent or received, only_if_silent=True)
+            _add_remainder(error, terminal, sent or received, only_if_silent=True)
             return
         if file.kept:
-            _report_unfinished(error, terminal, file.kept, "run the same command again to resume")
+            _add_remainder(error, terminal, file.kept, "run the same command again to resume")
             return
         discarded = f"{size(output.size)} discarded" if output.size else ""
         if self._options.resume:
             how = "run the command again, because the server cannot resume it"
-            _report_unfinished(error, terminal, discarded, how, only_if_silent=not file.count)
+            _add_remainder(error, terminal, discarded, how, only_if_silent=not file.count)
         elif discarded:
             how = "" if self._options.paginate else "use --continue to keep partial downloads"
-            _report_unfinished(error, terminal, discarded, how, only_if_silent=True)
+            _add_remainder(error, terminal, discarded, how, only_if_silent=True)
 
     def _unfinished_upload(self) -> str:
         """Return what is known about the body of the request if there was no response."""
@@ -539,7 +539,7 @@ def _meta_line(
     return json.dumps(facts).encode() + b"\n"
 
 
-def _report_unfinished(
+def _add_remainder(
     error: BaseException, terminal: "Terminal", what: str, remedy: str = "", *, only_if_silent: bool = False
 ) -> None:
     """State *what* was kept or discarded in the hint of *error*, and its *remedy*, unless *only_if_silent*.

@@ -3,8 +3,6 @@
 import hashlib
 import io
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -62,14 +60,14 @@ def test_a_line_that_is_too_long_is_reported_without_its_data() -> None:
     assert lines.position == len(text)
 
 
-def test_the_end_of_a_batch_closes_its_input_without_a_traceback(tmp_path: Path) -> None:
+def test_the_end_of_a_batch_closes_its_input_without_a_traceback() -> None:
     """Pytest reports an exception in a thread as a warning, which is an error."""
-    path = tmp_path / "input"
-    path.write_bytes(b"x" * 1_000_000)
-    with path.open("rb", buffering=0) as source:
-        lines = LineReader(source, lambda: None)
-        lines.start()
-        while lines._blocks.qsize() < lines._blocks.maxsize:  # noqa: SLF001 - the thread waits for room
-            time.sleep(0.001)
-    while any(thread.name == "input" for thread in threading.enumerate()):
+    source, blocks = io.BytesIO(b"x" * 1_000_000), threading.Semaphore(0)
+    lines = LineReader(source, blocks.release)
+    lines.start()
+    for _ in range(4):  # the thread reads ahead so many
+        assert blocks.acquire(timeout=30)
+    source.close()
+    reader = next(thread for thread in threading.enumerate() if thread.name == "input")
+    while reader.is_alive():
         lines.next_line()

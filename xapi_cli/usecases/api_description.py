@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STDIN = "-"
 _WITH_CONTENT = (200, 203)  # a proxy that changes a response makes it 203
 _ACCEPT = "application/json, application/yaml;q=0.9, */*;q=0.1"
-_CHANGED = 1  # the exit code if something did, as of diff(1)
+_CHANGED = 1  # the exit code if there are changes, as for diff(1)
 
 
 def load(runtime: "Runtime", source: str) -> None:
