@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+UNAUTHORIZED = 401  # from the API: the token is rejected
 _RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 

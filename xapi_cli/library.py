@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.errors import RedirectError, TokenRejected, UsageError
+from xapi_cli.errors import UNAUTHORIZED, RedirectError, TokenRejected, UsageError
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.content_coding import accepted, decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send
@@ -206,7 +206,7 @@ class _Auth(httpx.Auth):
             return
         _read_body(request)
         final = yield from self._final_response(request)
-        if final.response.status == httpx.codes.UNAUTHORIZED:
+        if final.is_rejection:
             self._tokens.record_rejection()
             raise TokenRejected(f"{request.method} {_path(request)} responded with 401", hint=self._tokens.advice())
 
@@ -230,7 +230,7 @@ class _Auth(httpx.Auth):
             attempts += 1
             request.extensions |= {"attempt": attempts}
             result = _Response((yield request))
-            if result.status == httpx.codes.UNAUTHORIZED:
+            if result.status == UNAUTHORIZED:
                 result.discard()  # httpx reads what is left of it before the next request
 
     def async_auth_flow(self, request: httpx.Request) -> NoReturn:

@@ -182,9 +182,21 @@ def test_the_architecture_page_lists_the_modules_of_the_package() -> None:
 def test_the_architecture_page_names_only_modules_that_exist() -> None:
     package = ROOT / "xapi_cli"
     directories = "|".join(path.name for path in package.iterdir() if path.is_dir())
-    named = re.findall(rf"\b(?:{directories})/\w+", TEXTS["docs/architecture.md"].replace("docs/", ""))
+    named = re.findall(rf"\b(?:{directories})(?:/\w+)+", TEXTS["docs/architecture.md"].replace("docs/", ""))
 
     assert [name for name in named if not (package / f"{name}.py").exists()] == []
+
+
+def test_the_architecture_page_names_the_owners_of_rules_that_exist() -> None:
+    rows = cells(TEXTS["docs/architecture.md"].partition("\n## Rules")[2].partition("\n## ")[0], columns=3)[1:]
+    named = [found for row in rows for found in re.findall(r"`([a-z_/]+)` \(`(\w+)`\)", " ".join(row))]
+
+    assert len(named) >= len(rows) - 2
+    assert [pair for pair in named if not re.search(rf"\b{pair[1]}\b", source_of(pair[0]))] == []
+
+
+def source_of(module: str) -> str:
+    return (ROOT / "xapi_cli" / f"{module}.py").read_text()
 
 
 def test_every_dependency_has_a_row() -> None:

@@ -40,7 +40,7 @@ from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.batch.room_queue import RoomQueue
 from xapi_cli.batch.send_queue import SendQueue
-from xapi_cli.errors import NetworkError, XapiError
+from xapi_cli.errors import UNAUTHORIZED, NetworkError, XapiError
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.connection import BLOCK, Connection
 from xapi_cli.http.connections import Connections
@@ -372,7 +372,7 @@ class Engine:
     def _received_status(self, request: InFlight, status: int) -> None:
         """Record early, from the status alone, that the token is valid: the body may take long to arrive."""
         token = request.step.token if request.step is not None else None
-        if token is not None and status != 401:
+        if token is not None and status != UNAUTHORIZED:
             self._tokens.accepted(token, status)
 
     def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:

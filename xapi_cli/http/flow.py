@@ -8,7 +8,7 @@ many flows in one thread, and `library` is an `httpx.Auth`.
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from xapi_cli.errors import NetworkError, RedirectError
+from xapi_cli.errors import UNAUTHORIZED, NetworkError, RedirectError
 from xapi_cli.http import retry, urls
 from xapi_cli.tokens import Token
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
 
 C = TypeVar("C", bound="Call")
 R = TypeVar("R", bound="Response")
-AnyResponse = TypeVar("AnyResponse")
+AnyResponse = TypeVar("AnyResponse", bound="Response")
 
 
 class Send(NamedTuple, Generic[C]):
@@ -112,6 +112,11 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
     from_api: bool = True
     refused_redirect: RedirectError | None = None
     refused_retry: str | None = None
+
+    @property
+    def is_rejection(self) -> bool:
+        """Whether the API rejected the token; a 401 from another origin says nothing about it."""
+        return self.from_api and self.response.status == UNAUTHORIZED
 
 
 class Resume(NamedTuple, Generic[C]):
@@ -225,7 +230,7 @@ class _Attempt(Generic[C]):
                 return error
             if token is None or tokens is None:
                 return response
-            if response.status != 401:
+            if response.status != UNAUTHORIZED:
                 tokens.accepted(token, response.status)
                 return response
             newer = (yield Login(token)) if replays < self._policy.replays else None
@@ -261,7 +266,7 @@ class _Attempt(Generic[C]):
         """Return whether the body of *response* can be needed: not before a replay, a retry or the next redirect."""
         if response.status < FIRST_REDIRECT:
             return True
-        if self._to_api and response.status == 401:  # the request is replayed, or the call fails
+        if self._to_api and response.status == UNAUTHORIZED:  # the request is replayed, or the call fails
             return False
         if self.retry_delay(response) is not None:
             return False

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError, unexpected
+from xapi_cli.errors import UNAUTHORIZED, NetworkError, TimeoutExpired, XapiError, unexpected
 from xapi_cli.http import error_text  # noqa: F401 - it cannot be imported any more when there is no descriptor left
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
@@ -467,7 +467,7 @@ class Server:
             return
         if call.response is None:
             call.response = head
-            if head.status == 401 and call.step is not None and call.step.token is not None:
+            if head.status == UNAUTHORIZED and call.step is not None and call.step.token is not None:
                 call.rejection, call.has_rejection = bytearray(), False
             else:
                 self._resume(call, head)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from xapi_cli.errors import UNAUTHORIZED
 from xapi_cli.request.options import ErrorBody, Look
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
@@ -124,7 +125,7 @@ class ResponseOutput:
         """Return whether the body of a response is that of an error, or of a redirect that was not followed."""
         if 200 <= status < 300:
             return False
-        return self.filter is None or status < 400 or status == 401 or not self.writes_errors_to_file
+        return self.filter is None or status < 400 or status == UNAUTHORIZED or not self.writes_errors_to_file
 
     def _goes_to_file(self, response: "Response") -> bool:
         status = response.status

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
-from xapi_cli.errors import NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
+from xapi_cli.errors import UNAUTHORIZED, NetworkError, RedirectError, ServerStatusError, TokenRejected, XapiError
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Flow, Login, Policy, Resume, Send, Wait
 from xapi_cli.http.messages import Request, Response, build_request
@@ -130,7 +130,7 @@ class Sender:
         spent = retry.spent(last.status, last.raw_headers, policy.retries, deadline=self._deadline)
         refused_retry = step.refused_retry or spent
         outcome = FinalResponse(last, step.from_api, step.refused_redirect, refused_retry)
-        if self._tokens is not None and is_rejection(outcome):
+        if self._tokens is not None and outcome.is_rejection:
             self._tokens.record_rejection()
         return outcome
 
@@ -180,11 +180,6 @@ class LastResponse:
             self.outcome.response.close()
 
 
-def is_rejection(outcome: Outcome) -> bool:
-    """Return whether *outcome* is a 401 from the API, not from another origin."""
-    return outcome.from_api and outcome.response.status == 401
-
-
 def status_error(
     outcome: Outcome,
     tokens: "TokenSource | None",
@@ -230,11 +225,11 @@ def _status_error(
     outcome: Outcome, tokens: "TokenSource | None", message: str, *, check_status: bool
 ) -> XapiError | None:
     response, status = outcome.response, outcome.response.status
-    if is_rejection(outcome):
+    if outcome.is_rejection:
         if tokens is None:
             return TokenRejected(message, hint=authorization.no_login_hint("request"))
         return TokenRejected(message, hint=tokens.advice())
-    if not check_status and status != 401:
+    if not check_status and status != UNAUTHORIZED:
         return None
     if outcome.refused_redirect is not None:
         return outcome.refused_redirect

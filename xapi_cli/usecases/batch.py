@@ -327,7 +327,7 @@ class Batch:
     def _finish(self, request: InFlight, outcome: Outcome) -> Steps | None:
         """Print the result of *request*; if more is to be done, return the steps that remain instead."""
         entry = request.entry
-        if isinstance(outcome, FinalResponse) and outcome.response.status == 401 and outcome.from_api:
+        if isinstance(outcome, FinalResponse) and outcome.is_rejection:
             outcome = self._rejection(entry)
         if isinstance(outcome, XapiError):
             self._add_result(self._failure(entry, outcome), entry.source)

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Literal
 
-from xapi_cli.errors import AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
+from xapi_cli.errors import UNAUTHORIZED, AuthenticationError, LoginNeeded, ServerStatusError, TokenRejected
 from xapi_cli.http import urls
 from xapi_cli.store import registry
 from xapi_cli.system.render import until
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from xapi_cli.tokens import Token
 
 State = Literal["valid", "short", "expired", "none", "rejected"]
-
-_REJECTED = 401
 
 
 def state_of(
@@ -51,7 +49,7 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
     )
     token, subject, repository = access_token.present_token(runtime)
     status = None if token is None or url is None else _check(runtime, token, url, repository)
-    state = "rejected" if status == _REJECTED else state_of(token, runtime.now(), seconds, repository=repository)
+    state = "rejected" if status == UNAUTHORIZED else state_of(token, runtime.now(), seconds, repository=repository)
     if as_json or not runtime.terminal.stdout_is_terminal:
         runtime.terminal.print(json.dumps(access_token.metadata(token, subject, runtime.now()) | {"state": state}))
     else:
@@ -68,7 +66,7 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
         else:
             hint = registry.login_hint(repository.row)
         error = _error(state, hint)
-        if url is not None and status == _REJECTED:
+        if url is not None and status == UNAUTHORIZED:
             from xapi_cli.request.calls import displayed_without_query
 
             error.concerning(status=status, method="GET", url=displayed_without_query(url))
@@ -94,7 +92,7 @@ def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepos
         concern(error, response)
         raise error
     if repository is not None:
-        if response.status == _REJECTED:
+        if response.status == UNAUTHORIZED:
             repository.record_rejection(token)
         else:
             repository.forget_rejection()
