@@ -40,6 +40,7 @@ CHUNKS = [
     b"5\nhello\r\n0\r\n\r\n",
     b"5\r\nhello\n0\r\n\r\n",
     b"5;a=b\r\nhello\r\n0\r\nA: b\r\n\r\n",
+    b"5 \t; a = b\r\nhello\r\n0 ;c\r\nA: b\r\n\r\n",
     b"5\r\nhello\r\n0\r\nA: b\n\n",
     b"5\r\nhello\r\n0\r\n\n",
     b"-5\r\nhello\r\n0\r\n\r\n",
@@ -119,7 +120,22 @@ def test_endless_headers_are_an_error() -> None:
     assert "status line and headers of more than" in str(error)
 
 
-@pytest.mark.parametrize("size", [b"-6", b"-4", b"+5", b"0x5", b"1_0", b" 5", b"", b"5" * 21])
+@pytest.mark.parametrize("header", [b"5;a", b"5 ;a=b", b'5\t; a = "b;c"', b"05 \t ;", b"5 "])
+def test_a_chunk_may_have_an_extension_after_whitespace(header: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    data = head + header + b"\r\nhello\r\n0 ;z\r\n\r\n"
+
+    for parts in ([data], [head, data[len(head) :]], [data[at : at + 1] for at in range(len(data))]):
+        assert read("GET", parts)[-2:] == (b"hello", True)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        *(b"-6", b"-4", b"+5", b"0x5", b"1_0", b"", b"5" * 21),
+        *(b" 5", b" 5 ;a", b"5 5", b"5 a;b", b"5\x0b;a", b"5;a\rb", b";a"),
+    ],
+)
 def test_a_chunk_size_that_is_not_hexadecimal_digits_ends_the_response(size: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     data = head + size + b"\r\nabcdefgh\r\n0\r\n\r\n"

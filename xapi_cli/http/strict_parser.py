@@ -14,7 +14,7 @@ from xapi_cli.http.header_syntax import MAX_HEADER_SIZE, TLS_RECORDS
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
 _VERSION_LENGTH = len(_VERSIONS[0])
 _BLANK_LINE = re.compile(rb"\n\r?\n")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*[;\r]")  # int() would also accept a sign and underscores
+_CHUNK_HEADER = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;[^\r\n]*)?\r\n")  # int() also accepts a sign and underscores
 _DESCRIPTIONS = {  # than the messages of h11
     "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
     "Only Transfer-Encoding": "an unknown transfer coding",
@@ -154,7 +154,8 @@ class StrictParser:
 class _ChunkFraming:
     """Check chunk header lines and trailers before h11 parses them, because h11 waits for a CRLF after a bare LF.
 
-    h11 detects all other errors in them.
+    h11 receives complete lines, and chunk header lines without their extensions: it rejects an extension after a space
+    or a tab, which RFC 9112, section 7.1.1, allows. It detects all other errors in trailers.
     """
 
     def __init__(self) -> None:
@@ -165,25 +166,25 @@ class _ChunkFraming:
         self._has_ended = False
 
     def validated(self, data: bytes) -> bytes:
-        """Return *data* up to the first invalid line."""
-        at = 0
-        while at < len(data) and not self._has_ended:
+        """Return what h11 receives in place of *data*, which ends before the first invalid or incomplete line."""
+        parts, at = [], 0
+        while at < len(data) and self.error is None:
+            if self._has_ended:
+                parts.append(data[at:])
+                break
             if self._chunk_rest:
-                count = min(self._chunk_rest, len(data) - at)
-                self._chunk_rest -= count
-                at += count
+                parts.append(data[at : at + self._chunk_rest])
+                self._chunk_rest -= len(parts[-1])
+                at += len(parts[-1])
                 continue
             end = data.find(b"\n", at) + 1 or len(data)
             self._line += data[at:end]
-            if self.error is None:
-                self.error = self._error()
-            if self.error is not None:
-                return data[:at]
             at = end
-            if self._line.endswith(b"\n"):
-                self._end_line(bytes(self._line))
+            self.error = self._error()
+            if self.error is None and self._line.endswith(b"\n"):
+                parts.append(self._end_line(bytes(self._line)))
                 self._line.clear()
-        return data
+        return b"".join(parts)
 
     def _error(self) -> str | None:
         if len(self._line) + (self._trailers or 0) > MAX_HEADER_SIZE:
@@ -192,18 +193,21 @@ class _ChunkFraming:
             return "a line feed without a carriage return between chunks"
         return None
 
-    def _end_line(self, line: bytes) -> None:
+    def _end_line(self, line: bytes) -> bytes:
+        """Process the complete *line*, and return what h11 receives in its place."""
         if self._trailers is not None:
             self._trailers += len(line)
             self._has_ended = line == b"\r\n"
-            return
-        size = _CHUNK_SIZE.match(line)
-        if size is None:  # h11 rejects it
-            self._has_ended = True
-        elif int(size[1], 16):
-            self._chunk_rest = int(size[1], 16) + 2
+            return line
+        header = _CHUNK_HEADER.fullmatch(line)
+        if header is None:
+            self.error = "illegal chunk header"
+            return b""
+        if size := int(header[1], 16):
+            self._chunk_rest = size + 2
         else:
             self._trailers = 0
+        return header[1] + b"\r\n"
 
 
 def _describe(error: str) -> str:
