@@ -127,7 +127,7 @@ class _SingleOriginTransport(httpx.BaseTransport):
     def __init__(self, runtime: _LibraryRuntime) -> None:
         self._runtime = runtime
         self._transport = HttpxTransport(
-            open_transport(ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ, log=runtime.request_log)
+            open_transport(ca_bundle=runtime.ca_bundle, environ=runtime.environ, log=runtime.request_log)
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

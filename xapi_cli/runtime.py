@@ -377,6 +377,16 @@ class Runtime:
         return log
 
     @property
+    def ca_bundle(self) -> str | None:
+        """The path of the CA bundle, None without one; raises UsageError if it does not exist, even for plain http."""
+        path, source = self.settings.ca_bundle, self.settings.ca_bundle_source
+        if path and source:
+            from xapi_cli.http import tls
+
+            tls.check_exists(source, path)
+        return path
+
+    @property
     def log_path(self) -> str | None:
         """The file of the log of requests, None without --log or for the null device."""
         path = self.settings.log
@@ -423,7 +433,7 @@ class Runtime:
 
         return open_transport(
             timeout=self.settings.timeout,
-            ca_bundle=self.settings.ca_bundle,
+            ca_bundle=self.ca_bundle,
             environ=self.environ,
             trace=verbose.trace if verbose else None,
             waiting=self.terminal.waiting,

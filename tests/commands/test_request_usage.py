@@ -216,10 +216,21 @@ def test_a_ca_bundle_that_does_not_exist_is_an_error_for_plain_http_too(xapi: Xa
         env = bearing(server) | {"XAPI_PASSWORD": "secret"}
         outcome = xapi(*command.split(), "--ca-bundle", "ca.pem", *others, input='{"path": "/"}\n', env=env)
 
-        problem = r"the CA bundle: .*ca\.pem cannot be read \([^()]+\)"  # the path and the reason of the system
+        problem = r"--ca-bundle: .*ca\.pem cannot be read \([^()]+\)"  # the path and the reason of the system
         assert (outcome.code, outcome.out) == (2, "")
         assert re.search(rf"xapi: error: {problem}; set it to a PEM file with CA certificates\n\Z", outcome.err)
         assert server.received == []
+
+
+def test_the_error_for_a_ca_bundle_of_a_profile_that_does_not_exist_names_the_profile(xapi: Xapi) -> None:
+    xapi.config.mkdir()
+    (xapi.config / "config.toml").write_text("[profiles.staging]\nca_bundle = 'ca.pem'\n")
+
+    with Server() as server:
+        outcome = xapi("request", "-p", "staging", "/", env=bearing(server))
+
+        assert outcome.code == 2
+        assert f"xapi: error: profile staging, ca_bundle: {xapi.config}/ca.pem cannot be read (" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ PROFILE = Settings(
     timeout=3,
     max_time=30.5,
     ca_bundle="/profile.pem",
+    ca_bundle_source="profile default, ca_bundle",
     password_command=("profile", "a b"),
 )
 VARIABLES = {
@@ -95,6 +96,7 @@ def test_the_environment_takes_precedence_over_the_profile(environ: dict[str, st
         no_input=True,
         quiet=True,
         ca_bundle="/profile.pem",
+        ca_bundle_source="profile default, ca_bundle",
         password_command=("profile", "a b"),
         password_command_mismatch="it belongs to https://profile.test, not to http://env.test",
     )
@@ -121,6 +123,7 @@ def test_a_flag_takes_precedence_over_all_other_sources(environ: dict[str, str])
         timeout=7.5,
         max_time=70,
         ca_bundle=str(Path("flag.pem").absolute()),
+        ca_bundle_source="--ca-bundle",
         password=" env ",
         token="token",
         password_command=("flag", "c d"),

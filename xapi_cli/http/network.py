@@ -11,15 +11,12 @@ from xapi_cli.http.timeouts import Timeouts, Wait
 class Network:
     """Connect to servers, directly or through the proxy that *environ* sets.
 
-    *timeout*, in seconds, limits each attempt; *deadline* is on the monotonic clock. Raises UsageError if *ca_bundle*
-    does not exist.
+    *timeout*, in seconds, limits each attempt; *deadline* is on the monotonic clock.
     """
 
     def __init__(
         self, *, timeout: float, ca_bundle: str | None, environ: Mapping[str, str], deadline: float | None = None
     ) -> None:
-        if ca_bundle:
-            tls.check_exists(ca_bundle)
         self._timeouts = Timeouts(connect=timeout, deadline=deadline)
         self._environ = environ
         self._dialer = Dialer(lambda: tls.create_context(ca_bundle, environ))

@@ -26,14 +26,14 @@ def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SS
     return context
 
 
-def check_exists(ca_bundle: str) -> None:
-    """Raise UsageError if *ca_bundle* does not exist, even if no connection uses TLS: its path is probably mistyped."""
-    for setting, path in configured_paths(ca_bundle, {}):
-        try:
-            path.stat()
-        except (OSError, ValueError) as error:
-            if isinstance(error, ValueError) or not denotes_process(path):  # otherwise, it may exist for the client
-                raise _unreadable(setting, path, error) from None
+def check_exists(setting: str, ca_bundle: str) -> None:
+    """Raise UsageError if *ca_bundle*, which *setting* names, does not exist: its path is probably mistyped."""
+    path = Path(ca_bundle).expanduser()
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) or not denotes_process(path):  # otherwise, it may exist for the client
+            raise _unreadable(setting, path, error) from None
 
 
 def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

@@ -181,13 +181,8 @@ def open_transport(
     """Return a transport that trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
 
     Both are read when a connection first needs them. With *open_lender*, connections are borrowed. The other parameters
-    are those of `Transport`, which adds no credentials and no cookies, and follows no redirects. Raises UsageError if
-    *ca_bundle* does not exist.
+    are those of `Transport`, which adds no credentials and no cookies, and follows no redirects.
     """
-    if ca_bundle:
-        from xapi_cli.http import tls
-
-        tls.check_exists(ca_bundle)
 
     def context() -> "ssl.SSLContext":
         from xapi_cli.http import tls

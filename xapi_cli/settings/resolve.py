@@ -38,6 +38,7 @@ def resolve(
     return settings._replace(
         headers=() if headers_mismatch else settings.headers,
         headers_mismatch=headers_mismatch,
+        ca_bundle_source=sources.name_of("ca_bundle") if settings.ca_bundle else None,
         overridden=tuple(_overridden(settings, sources)),
         token_base_url=_token_base_url(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
@@ -156,6 +157,10 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
         raise UsageError(f"{printable(place)}: {error.message}", hint=error.hint) from error
 
 
+_Found = tuple[Any, ...]
+"""The name of the source of a setting, and the function that parses it there with its arguments."""
+
+
 class _Sources(NamedTuple):
     """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*."""
 
@@ -177,24 +182,37 @@ class _Sources(NamedTuple):
 
     def value(self, key: str) -> Any:
         """Return the value of the setting *key* from the first source that has it, otherwise None."""
+        found = self._first(key)
+        return None if found is None else prefixed(*found)
+
+    def profile_value(self, key: str) -> Any:
+        """Return the value of the setting *key* from the profile alone, otherwise None."""
+        found = self._in_profile(key)
+        return None if found is None else prefixed(*found)
+
+    def name_of(self, key: str) -> str | None:
+        """Return what messages call the source of the setting *key*, None without one."""
+        found = self._first(key)
+        return None if found is None else printable(found[0])
+
+    def _first(self, key: str) -> _Found | None:
         setting, flag = SETTINGS[key], self.flags.get(key)
         if flag == "":
             raise empty_option(setting.flags[0])
         if flag:
-            return prefixed(setting.flags[0], setting.type.parse, flag)
+            return setting.flags[0], setting.type.parse, flag
         for variable in setting.variables:
             if value := self.environ.get(variable):
-                return prefixed(variable, setting.type.from_variable, value)
+                return variable, setting.type.from_variable, value
         if key in self.others:
-            return prefixed(key, setting.type.from_profile, self.others[key], self.directory)
-        return self.profile_value(key) if key in self.profile else None
+            return key, setting.type.from_profile, self.others[key], self.directory
+        return self._in_profile(key) if key in self.profile else None
 
-    def profile_value(self, key: str) -> Any:
-        """Return the value of the setting *key* from the profile alone, otherwise None."""
+    def _in_profile(self, key: str) -> _Found | None:
         value = self.profile.get(key)
         if value in (None, ""):
             return None
-        return prefixed(f"profile {self.name}, {key}", SETTINGS[key].type.from_profile, value, self.directory)
+        return f"profile {self.name}, {key}", SETTINGS[key].type.from_profile, value, self.directory
 
 
 def empty_option(name: str) -> UsageError:

@@ -170,9 +170,7 @@ class Batch:
     def _new_engine(self, budget: MemoryBudget, stack: ExitStack, jobs: int) -> Engine:
         runtime = self._runtime
         timeout, deadline = runtime.settings.timeout, self._deadline
-        network = Network(
-            timeout=timeout, ca_bundle=runtime.settings.ca_bundle, environ=runtime.environ, deadline=deadline
-        )
+        network = Network(timeout=timeout, ca_bundle=runtime.ca_bundle, environ=runtime.environ, deadline=deadline)
         engine = Engine(
             network,
             self._policy(),

@@ -55,7 +55,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
     rules.check_added(name for name, _ in runtime.default_headers)
     tokens = runtime.tokens(serves=True)
     tokens.current()  # logs in now if necessary: while a command runs, the proxy does not prompt
-    network = Network(timeout=settings.timeout, ca_bundle=settings.ca_bundle, environ=runtime.environ)
+    network = Network(timeout=settings.timeout, ca_bundle=runtime.ca_bundle, environ=runtime.environ)
     server = Server(
         network,
         tokens,
