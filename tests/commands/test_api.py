@@ -1,6 +1,7 @@
 """`xapi api load`: load a document from a file, stdin or the API."""
 
 import gzip
+import json
 import stat
 import zlib
 
@@ -136,6 +137,22 @@ def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: by
     assert error in shown.err
     assert shown.err.count("\n") == 1
     assert xapi("api", "list").err == NOTHING_LOADED
+
+
+@pytest.mark.parametrize("command", ["load", "diff"])
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"<html>"), (200, b"{}"), (200, b"\xff"), (203, b"[1]"), (206, b"{}"), (404, b"")]
+)
+def test_the_json_of_the_error_for_such_a_response_has_its_status_and_url(
+    xapi: Xapi, command: str, status: int, body: bytes
+) -> None:
+    load(xapi, SWAGGER)
+
+    with Server([request(), send(response(f"{status} X", body))]) as server:
+        shown = xapi("api", command, "/a?key=1", "--error-format", "json", env=bearing(server))
+
+    error = json.loads(shown.err)
+    assert (error["status"], error["method"], error["url"]) == (status, "GET", f"{server.url}/a")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Run `xapi api load` and `xapi api diff`: store an API description for the profile; print how another one differs."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import NetworkError, UsageError, XapiError
 from xapi_cli.http import urls
@@ -19,6 +19,7 @@ from xapi_cli.system.safe_paths import open_file
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xapi_cli.http.messages import Response
     from xapi_cli.openapi.operations import Operation
     from xapi_cli.runtime import Runtime
 
@@ -28,13 +29,20 @@ _ACCEPT = "application/json, application/yaml;q=0.9, */*;q=0.1"
 _CHANGED = 1  # the exit code if there are changes, as for diff(1)
 
 
+class _Source(NamedTuple):
+    """A *document*, and the *response* that contained it, None if that is not from this command."""
+
+    document: StoredDocument
+    response: "Response | None" = None
+
+
 def load(runtime: "Runtime", source: str) -> None:
     """Read the document *source*, and store it and its index.
 
     Raises UsageError, OutputError, and the errors of a request.
     """
-    document = _read(runtime, source)
-    compiler, operations = _compiled(runtime, document)
+    found = _read(runtime, source)
+    compiler, operations = _compiled(runtime, found)
     settings = runtime.settings
     info = IndexInfo(
         compiler.title,
@@ -44,8 +52,8 @@ def load(runtime: "Runtime", source: str) -> None:
         compiler.other_server_paths(),
         compiler.is_partial,
     )
-    data = runtime.terminal.redactor.redact(document.data.decode()).encode()
-    stored = index_file.encode_document(document._replace(data=data))
+    data = runtime.terminal.redactor.redact(found.document.data.decode()).encode()
+    stored = index_file.encode_document(found.document._replace(data=data))
     index_file.write(runtime.state_directory, settings.profile, encode(info, operations), stored)
     _report(runtime, compiler, len(operations))
 
@@ -74,8 +82,8 @@ def diff(runtime: "Runtime", source: str | None, *, as_json: bool) -> int:
     loaded = _loaded(runtime)
     current = _read_again(runtime, loaded) if source is None else _read(runtime, source)
     changes = []
-    if current.data != loaded.data:
-        comparison = Comparison(_description(runtime, loaded), _description(runtime, current))
+    if current.document.data != loaded.data:
+        comparison = Comparison(_description(runtime, _Source(loaded)), _description(runtime, current))
         changes = comparison.changes()
         if not comparison.is_complete:
             runtime.terminal.warn("some schemas are too complex to be compared completely")
@@ -97,8 +105,8 @@ def _loaded(runtime: "Runtime") -> StoredDocument:
         raise index_file.unusable(profile, error) from error
 
 
-def _description(runtime: "Runtime", document: StoredDocument) -> Description:
-    compiler, operations = _compiled(runtime, document)
+def _description(runtime: "Runtime", source: _Source) -> Description:
+    compiler, operations = _compiled(runtime, source)
     return Description(operations, compiler.details(), compiler.references, compiler.server_path())
 
 
@@ -126,13 +134,13 @@ def _print(runtime: "Runtime", changes: list[Change], *, as_json: bool) -> None:
     terminal.note(what)
 
 
-def _read(runtime: "Runtime", source: str) -> StoredDocument:
+def _read(runtime: "Runtime", source: str) -> _Source:
     """Return the document *source*: a file of that name if it exists, `-` for stdin, otherwise a PATH of the API.
 
     Raises UsageError if there is none, and the errors of a request.
     """
     if source == _STDIN:
-        return StoredDocument(_from_stdin(runtime), "stdin")
+        return _Source(StoredDocument(_from_stdin(runtime), "stdin"))
     if os.path.exists(path := os.path.expanduser(source)) and not os.path.isdir(path):
         return _from_file(path, source)
     if source.startswith(("/", "http:", "https:")):
@@ -142,7 +150,7 @@ def _read(runtime: "Runtime", source: str) -> StoredDocument:
     raise UsageError(f"the file {printable(source)} does not exist", hint="a PATH of the API starts with a slash")
 
 
-def _read_again(runtime: "Runtime", loaded: StoredDocument) -> StoredDocument:
+def _read_again(runtime: "Runtime", loaded: StoredDocument) -> _Source:
     """Return the document from where *loaded* came from; raises UsageError if that is not known, or as `_read` does."""
     if loaded.file:
         return _from_file(loaded.file, loaded.file)
@@ -152,11 +160,12 @@ def _read_again(runtime: "Runtime", loaded: StoredDocument) -> StoredDocument:
     raise UsageError(f"the API description was loaded {where}", hint="name the FILE or PATH to compare it with")
 
 
-def _compiled(runtime: "Runtime", document: StoredDocument) -> "tuple[Compiler, list[Operation]]":
-    """Return the compiler of *document*, and its operations.
+def _compiled(runtime: "Runtime", source: _Source) -> "tuple[Compiler, list[Operation]]":
+    """Return the compiler of the document of *source*, and its operations.
 
     Raises UsageError if it is not an OpenAPI description, and NetworkError if the API has sent it.
     """
+    document, response = source
     try:
         parsed = redacted(parse(document.data, document.name), runtime.terminal.redactor.redact)
         name, base_url = printable(document.name), runtime.settings.base_url
@@ -165,7 +174,12 @@ def _compiled(runtime: "Runtime", document: StoredDocument) -> "tuple[Compiler, 
     except UsageError as error:
         if document.location is None:
             raise
-        raise NetworkError(error.message, hint=error.hint, sent=True, headers_received=True) from error
+        failure = NetworkError(error.message, hint=error.hint, sent=True, headers_received=True)
+        if response is not None:
+            from xapi_cli.request.send import concern
+
+            concern(failure, response)
+        raise failure from error
 
 
 def _from_stdin(runtime: "Runtime") -> bytes:
@@ -178,16 +192,16 @@ def _from_stdin(runtime: "Runtime") -> bytes:
         raise UsageError(f"cannot read stdin: {error.strerror}") from error
 
 
-def _from_file(path: str, name: str) -> StoredDocument:
+def _from_file(path: str, name: str) -> _Source:
     try:
         with open(path, "rb", opener=open_file) as file:
             data = _limited(iter(lambda: file.read(65536), b""), path)
     except OSError as error:
         raise UsageError(f"cannot read {printable(path)}: {error.strerror}", hint="check the path") from error
-    return StoredDocument(data, name, file=os.path.abspath(path))
+    return _Source(StoredDocument(data, name, file=os.path.abspath(path)))
 
 
-def _from_api_or_directory(runtime: "Runtime", source: str) -> StoredDocument:
+def _from_api_or_directory(runtime: "Runtime", source: str) -> _Source:
     """Return what `_from_api` does; its error says if *source* is a directory, because a file may be meant."""
     try:
         return _from_api(runtime, source)
@@ -198,8 +212,8 @@ def _from_api_or_directory(runtime: "Runtime", source: str) -> StoredDocument:
         raise
 
 
-def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
-    """Return the body of the response to a GET request for *path*; raises XapiError for an error status.
+def _from_api(runtime: "Runtime", path: str) -> _Source:
+    """Return the document in the response to a GET request for *path*; raises XapiError for an error status.
 
     A redirect to another origin is followed without the token, and reported.
     """
@@ -229,15 +243,17 @@ def _from_api(runtime: "Runtime", path: str) -> StoredDocument:
             note(f"a redirect led to {shown}, to which the token is not sent")
         if response.status not in _WITH_CONTENT:
             what = f"{shown} responded with {response.status} instead of a complete description"
-            error = NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
-            concern(error, response)
-            raise error
+            raise NetworkError(what, hint="load another PATH", sent=True, headers_received=True)
         data = _limited(decode(response.chunks(), response.headers.get("Content-Encoding")), path)
+    except XapiError as error:
+        concern(error, response)
+        raise
     finally:
         response.close()
     location = urls.path_of(final if urls.same_origin(final, runtime.base_url) else url)
     again = "" if "?" in path or "@" in path else path  # a query or user info may be secret
-    return StoredDocument(data, f"the response from {shown}", path=again, location=location or "/")
+    document = StoredDocument(data, f"the response from {shown}", path=again, location=location or "/")
+    return _Source(document, response)
 
 
 def _limited(chunks: "Iterable[bytes]", name: str) -> bytes:
