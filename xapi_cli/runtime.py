@@ -149,6 +149,13 @@ class Runtime:
                 hint = _with_option(hint, key, value, commands)
         return hint
 
+    def for_profile(self, text: str, name: str) -> str:
+        """Return *text* with the profile *name* added to the commands in it, unless they use that profile anyway."""
+        found = config_file.load(self.config_path)
+        if name == resolve.selected_profile(self.flags, self.environ, found):
+            return self.with_profile(text) or text
+        return _with_option(text, "profile", name, _COMMANDS_IN_HINTS["profile"])
+
     def complete_hint(self, failure: "XapiError") -> None:
         """Give *failure* the hint with which it is reported: its own or the default, with the selected profile."""
         failure.hint = self.with_profile(failure.hint or failure.default_hint)

@@ -48,6 +48,13 @@ def test_the_default_profile_is_empty_before_it_is_created(xapi: Xapi) -> None:
     assert xapi("profile", "show", "--json") == Outcome(0, '{"name": "default"}\n', note)
 
 
+def test_the_note_about_an_empty_default_profile_names_it_if_another_one_is_selected(xapi: Xapi) -> None:
+    note = "xapi: profile default has no settings; `xapi login --profile default` writes them\n"
+
+    for args, env in ((["default"], {"XAPI_PROFILE": "home"}), (["-p", "default"], {"XAPI_PROFILE": "home"})):
+        assert xapi("profile", "show", *args, env=env).err == note
+
+
 def test_show_prints_true_and_false_as_they_are_set(xapi: Xapi) -> None:
     for value in ("true", "false"):
         assert xapi("profile", "set", "read_only", value).code == 0

@@ -114,6 +114,17 @@ def test_a_read_only_profile_is_shown_as_such(accounts: Xapi) -> None:
     assert [each["message"].endswith(", read-only") for each in doctor["checks"] if each["name"] == "profile"] == [True]
 
 
+def test_the_login_in_a_warning_names_a_profile_that_is_not_the_selected_one(accounts: Xapi) -> None:
+    env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+
+    selected = accounts("profile", "list", env=env).err
+    other = accounts("profile", "list", env=env | {"XAPI_PROFILE": "old"}).err
+
+    assert selected.startswith("xapi: warning: profile default: ")
+    assert "`xapi login --storage file`" in selected
+    assert other == selected.replace("`xapi login ", "`xapi login --profile default ")
+
+
 def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -> None:
     env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 

@@ -97,7 +97,8 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
     else:
         runtime.terminal.print(table([(key, _cell(value)) for key, value in profile.items()], runtime.terminal.style))
     if selected not in found.profiles:
-        runtime.terminal.note(f"profile {selected} has no settings; `xapi login` writes them")
+        note = f"profile {selected} has no settings; `xapi login` writes them"
+        runtime.terminal.note(runtime.for_profile(note, selected))
 
 
 @settings_flags(*MESSAGES)

@@ -261,10 +261,11 @@ class Login:
             return False
         for key, reason in unusable.items():
             if reason:
-                self.runtime.terminal.warn(
+                removed = (
                     f"the setting {key} of profile {name} was removed: {reason};"
                     f" to use it there too, set it again with `xapi profile set {key}`"
                 )
+                self.runtime.terminal.warn(self.runtime.with_profile(removed) or removed)
         self._report_another_account(before, identity)
         return True
 

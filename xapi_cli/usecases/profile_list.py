@@ -119,7 +119,7 @@ class _Tokens:
             token, repository = self._stored(Identity(settings.base_url, settings.username), settings, place)
         except XapiError as error:
             self._failed.add(place)
-            self._runtime.terminal.warn(f"profile {settings.profile}: {error}")
+            self._warn(settings.profile, str(error))
             return _UNKNOWN, None
         return state_of(token, self._runtime.now(), repository=repository), token
 
@@ -131,8 +131,11 @@ class _Tokens:
         record = repository.read()
         for warning in reports.warnings:
             self._failed.add(place)
-            self._runtime.terminal.warn(f"profile {settings.profile}: {warning}")
+            self._warn(settings.profile, warning)
         return (record.token if record else None), repository
+
+    def _warn(self, profile: str, text: str) -> None:
+        self._runtime.terminal.warn(f"profile {profile}: {self._runtime.for_profile(text, profile)}")
 
 
 def _place(settings: "Settings") -> _Place:
