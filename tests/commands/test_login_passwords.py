@@ -197,3 +197,34 @@ def test_the_keyring_stores_the_password_only_with_consent(xapi: Xapi, sandbox: 
     xapi("login", "--no-remember", env=env)
     assert "correct horse" not in items.read_text()
     assert xapi("login", env=without).code == 10
+
+
+@pytest.mark.states(
+    "--no-remember also deletes a password that is already stored, even if an earlier login stored it in another "
+    "storage."
+)
+def test_no_remember_deletes_a_password_in_another_storage_and_keeps_its_token(xapi: Xapi, sandbox: Sandbox) -> None:
+    items = xapi.home / "items.json"
+    env = {**xapi.fake_keyring(), "XAPI_STORAGE": None, **sandbox.settings}
+    xapi("login", "--remember", "--storage", "keyring", env=env)
+    token = xapi("token", "show", env=env).out
+    assert "correct horse" in items.read_text()
+
+    outcome = xapi("login", "--no-remember", "--storage", "file", env=env)
+
+    assert (outcome.code, outcome.err.count("\n")) == (0, 1), outcome.err
+    assert "correct horse" not in items.read_text()
+    assert xapi("token", "show", "--no-login", "--storage", "keyring", env=env).out == token
+
+
+def test_no_remember_warns_if_another_storage_cannot_be_used(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**xapi.fake_keyring(), **sandbox.settings}
+    xapi("login", "--remember", "--storage", "keyring", env=env)
+    (xapi.home / "items.json").unlink()
+    (xapi.home / "items.json").mkdir()
+
+    outcome = xapi("login", "--no-remember", "--storage", "file", env=env)
+
+    assert outcome.code == 0
+    problem = "xapi: warning: a password of this account in keyring storage may not have been deleted: "
+    assert re.search(rf"{problem}reading the keyring failed .*; run `xapi doctor`, then log in again\n", outcome.err)

@@ -139,7 +139,17 @@ class Account:
             if not self._session.write(Record(token, stored_password)):
                 raise StoreError(f"{logged_out} stored", hint="log in again")
             self._session.notify_login()
+            if remember is False:
+                self._delete_passwords_elsewhere()
             return token
+
+    def _delete_passwords_elsewhere(self) -> None:
+        from xapi_cli.store.deletion import Deletion
+
+        try:
+            Deletion(self.repository).delete_passwords_elsewhere()
+        except TimeoutExpired as error:
+            self._warn(f"passwords of this account in other storages were not deleted: {error}")
 
     def was_logged_out(self) -> bool:
         """Return whether the account is known to have been logged out since the last login began."""

@@ -10,6 +10,7 @@ from xapi_cli.store.protocol import NoBackend, StoreOptions
 from xapi_cli.store.registry import Storage, open_store
 from xapi_cli.store.repository import DISK_IS_FULL, obtained_at
 from xapi_cli.system.render import printable
+from xapi_cli.tokens import Record
 
 if TYPE_CHECKING:
     from xapi_cli.store.account_index import KnownStore, Location
@@ -63,6 +64,29 @@ class Deletion:
         if unrecorded:
             raise not_recorded(unrecorded)
         return bool(self.cleared or known)
+
+    def delete_passwords_elsewhere(self) -> None:
+        """Delete the password, and keep the token, in each known store that is not in use; a failure is a warning."""
+        in_use = self._repository.row
+        with self._repository.writing():
+            for known in self._known_stores():
+                try:
+                    storage = _storage(known)
+                    if storage.remembers_passwords and (storage != in_use or not self._is_current(storage, known)):
+                        self._delete_password(storage, known)
+                except (StoreError, UsageError) as error:
+                    remedy = error.remedy if isinstance(error, StoreError) else error.hint
+                    self._repository.warn(
+                        f"a password of this account in {known.storage} storage may not have been deleted:"
+                        f" {error.message}; {f'{remedy}, then ' if remedy else ''}log in again"
+                    )
+
+    def _delete_password(self, storage: Storage, known: "KnownStore") -> None:
+        options = self._options_at(storage, known.location)
+        record = open_store(storage, options).read(self._identity)
+        if record and record.password:
+            store = open_store(storage, options._replace(keyring_cache=True))  # what was cached is erased
+            store.write(self._identity, Record(record.token))
 
     def _known_stores(self) -> "list[KnownStore]":
         try:
