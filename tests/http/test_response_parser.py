@@ -44,6 +44,10 @@ CHUNKS = [
     b"5\r\nhello\r\n0\r\nA: b\n\n",
     b"5\r\nhello\r\n0\r\n\n",
     b"-5\r\nhello\r\n0\r\n\r\n",
+    b"1\r\nh\r\n04;a\r\nello\r\n0\r\n\r\n",
+    b"1\r\nh\r\n4\r\nello\rX0\r\n\r\n",
+    b"1\r\nh\r\n4\r\nelloX\n0\r\n\r\n",
+    b"1\r\nh\r\n4\r\nello\r\nX\r\n",
 ]
 
 
@@ -118,6 +122,16 @@ def test_endless_headers_are_an_error() -> None:
 
     (error,) = read("GET", [b"HTTP/1.1 200 OK\r\n", *lines])
     assert "status line and headers of more than" in str(error)
+
+
+@pytest.mark.parametrize("end", [b"\r\r", b"\n\n", b"a\r\n", b"\rX"])
+def test_a_chunk_that_is_longer_than_its_size_ends_the_response(end: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    data = head + b"1\r\nh\r\n4\r\nello" + end + b"0\r\n\r\n"
+
+    for parts in ([data], [head, data[len(head) :]], [data[at : at + 1] for at in range(len(data))]):
+        (error,) = read("GET", parts)
+        assert str(error) == "the body from api.test:80 was truncated after 5 bytes (malformed chunk footer)"
 
 
 @pytest.mark.parametrize("header", [b"5;a", b"5 ;a=b", b'5\t; a = "b;c"', b"05 \t ;", b"5 "])

@@ -51,7 +51,7 @@ class StrictParser:
                 raise self._closed()
             data = self._receive_headers(data)
         if self._chunks and data:
-            data = self._chunks.validated(data)
+            data = self._chunks.for_h11(data)
         if data or self._is_closed:
             self._protocol.receive_data(data)
 
@@ -152,41 +152,60 @@ class StrictParser:
 
 
 class _ChunkFraming:
-    """Check chunk header lines and trailers before h11 parses them, because h11 waits for a CRLF after a bare LF.
+    """Read the framing of a chunked body: h11 receives the data of each block as one chunk, and complete trailer lines.
 
-    h11 receives complete lines, and chunk header lines without their extensions: it rejects an extension after a space
-    or a tab, which RFC 9112, section 7.1.1, allows. It detects all other errors in trailers.
+    h11 needs 6 µs for a chunk of any length, waits for a CRLF after a bare LF, and rejects an extension after a space or
+    a tab, which RFC 9112, section 7.1.1, allows. It detects all other errors in trailers.
     """
 
     def __init__(self) -> None:
         self.error: str | None = None
-        self._line = bytearray()
-        self._chunk_rest = 0  # remaining bytes of a chunk and its CRLF, before the next line
+        self._line = bytearray()  # an incomplete chunk header or trailer
+        self._chunk_rest = 0  # bytes of the chunk that have not arrived
+        self._chunk_end = b""  # bytes that have to follow then
         self._trailers: int | None = None  # their size in bytes, None before the last chunk
         self._has_ended = False
 
-    def validated(self, data: bytes) -> bytes:
+    def for_h11(self, data: bytes) -> bytes:
         """Return what h11 receives in place of *data*, which ends before the first invalid or incomplete line."""
-        parts, at = [], 0
+        content: list[bytes] = []
+        lines: list[bytes] = []
+        at = 0
         while at < len(data) and self.error is None:
-            if self._has_ended:
-                parts.append(data[at:])
-                break
             if self._chunk_rest:
-                parts.append(data[at : at + self._chunk_rest])
-                self._chunk_rest -= len(parts[-1])
-                at += len(parts[-1])
-                continue
-            end = data.find(b"\n", at) + 1 or len(data)
-            self._line += data[at:end]
-            at = end
-            self.error = self._error()
-            if self.error is None and self._line.endswith(b"\n"):
-                parts.append(self._end_line(bytes(self._line)))
-                self._line.clear()
-        return b"".join(parts)
+                content.append(data[at : at + self._chunk_rest])
+                at += len(content[-1])
+                self._chunk_rest -= len(content[-1])
+            elif self._chunk_end:
+                at += self._end_chunk(data[at : at + len(self._chunk_end)])
+            elif self._has_ended:
+                lines.append(data[at:])
+                break
+            else:
+                at = self._read_line(data, at, lines)
+        chunk = b"".join(content)
+        return b"%s%s" % (b"%x\r\n%s\r\n" % (len(chunk), chunk) if chunk else b"", b"".join(lines))
 
-    def _error(self) -> str | None:
+    def _end_chunk(self, found: bytes) -> int:
+        if not self._chunk_end.startswith(found):
+            self.error = "malformed chunk footer"
+        self._chunk_end = self._chunk_end[len(found) :]
+        return len(found)
+
+    def _read_line(self, data: bytes, at: int, lines: list[bytes]) -> int:
+        """Process the line at *at*, add what h11 receives in its place to *lines*, and return its end."""
+        header = None if self._line or self._trailers is not None else _CHUNK_HEADER.match(data, at)
+        if header is not None and header.end() - at <= MAX_HEADER_SIZE and self._begin_chunk(header):
+            return header.end()
+        end = data.find(b"\n", at) + 1 or len(data)
+        self._line += data[at:end]
+        self.error = self._line_error()
+        if self.error is None and self._line.endswith(b"\n"):
+            lines.append(self._end_line(bytes(self._line)))
+            self._line.clear()
+        return end
+
+    def _line_error(self) -> str | None:
         if len(self._line) + (self._trailers or 0) > MAX_HEADER_SIZE:
             return "a line that is too long"
         if self._line.endswith(b"\n") and not self._line.endswith(b"\r\n"):
@@ -202,12 +221,16 @@ class _ChunkFraming:
         header = _CHUNK_HEADER.fullmatch(line)
         if header is None:
             self.error = "illegal chunk header"
-            return b""
-        if size := int(header[1], 16):
-            self._chunk_rest = size + 2
-        else:
+        elif not self._begin_chunk(header):
             self._trailers = 0
-        return header[1] + b"\r\n"
+            return b"0\r\n"
+        return b""
+
+    def _begin_chunk(self, header: re.Match[bytes]) -> bool:
+        """Begin the chunk after *header*; return whether it is not the last one."""
+        self._chunk_rest = int(header[1], 16)
+        self._chunk_end = b"\r\n" if self._chunk_rest else b""
+        return bool(self._chunk_rest)
 
 
 def _describe(error: str) -> str:
