@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply
-from tests.support.servers import OK, Peer, Server, request, send, serve, wait_for
+from tests.support.servers import OK, Peer, Server, Step, request, send, serve, wait_for
 from xapi_cli.batch import engine
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.in_flight import InFlight, Outcome
@@ -201,6 +201,38 @@ def test_a_response_that_has_arrived_does_not_wait_for_all_that_has_arrived_of_l
 
     assert received <= 30_000  # from one of them
     assert received_next <= 16 * 1024
+
+
+def test_a_response_that_others_overtook_does_not_wait_for_those_that_arrive_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a response in two parts, the second one is processed although complete responses arrive without a pause."""
+    monkeypatch.setattr(engine, "_TURN", 0)  # one event per turn
+    monkeypatch.setattr(engine, "_MAX_HANDICAP", 0)
+    number = 12
+    requested: list[Peer] = []
+    is_over, may_arrive, has_arrived = threading.Event(), *([threading.Event() for _ in range(number)] for _ in "12")
+
+    def response(index: int, *parts: bytes) -> list[Step]:
+        then = [send(parts[-1]), lambda peer: has_arrived[index].set(), wait_for(is_over)]
+        return [request(), *map(send, parts[:-1]), requested.append, wait_for(may_arrive[index]), *then]
+
+    in_parts = response(2, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", b"late")
+    with Server(in_parts, *(response(index, OK) for index in range(number) if index != 2)) as server:
+        run = _Run(server, [Call("GET", server.url + "/n")] * number, jobs=number)
+        while len(requested) < number or run.budget.left == LIMIT - 10 * number:  # the first part takes memory
+            run.engine.step(has_more=lambda: False)
+        for index in range(number):
+            may_arrive[index].set()
+            assert has_arrived[index].wait(20)
+            if index > 0:  # one response more has arrived than is processed
+                run.engine.step(has_more=lambda: False)
+        run.engine.close()
+        is_over.set()
+
+    responses = [outcome.response for _, outcome in run.results if isinstance(outcome, FinalResponse)]
+    assert len(responses) == number - 1
+    assert [each.body for each in responses[:4]].count(b"late") == 1
 
 
 def test_a_transient_failure_is_retried_while_others_go_on(api: Api) -> None:

@@ -67,6 +67,27 @@ def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi) -> None:
     assert min(waits) < 0.3
 
 
+def test_long_documents_of_endless_filters_hold_no_other_line(xapi: Xapi) -> None:
+    """Three of them take all of the memory for bodies; other lines use the reserve while the filters run."""
+
+    def long_ones(received: ReceivedRequest) -> Reply:
+        reply = numbered(received)
+        padding = b"x" * 9_000_000 if int(received.path.rpartition("/")[2]) < 3 else b""
+        return Reply(reply.body[:-1] + b', "padding": "' + padding + b'"}')
+
+    with Api(long_ones) as api:
+        args = ("batch", "--timeout", "100", "--jq", FILTER)
+        process = xapi.start(*args, stdin=subprocess.PIPE, env=api.settings)
+        try:
+            _send(process, 0, 3)
+            for number in range(COUNT, COUNT + 100):
+                _send(process, number)
+                assert _read_one(process) == number
+        finally:
+            process.kill()
+            process.communicate()
+
+
 def test_with_one_job_each_line_waits_for_the_one_before(xapi: Xapi) -> None:
     with Api(numbered) as api:
         text = f"if .n % 2 == 0 then {SLOW} else .n end"

@@ -1,6 +1,7 @@
 """`xapi batch` in bounded memory, for any number and size of lines."""
 
 import gzip
+import json
 import subprocess
 import sys
 import threading
@@ -237,6 +238,25 @@ def test_bodies_that_are_decoded_once_share_the_budget(xapi: Xapi, args: tuple[s
 
     assert b"xapi: 24 lines in" in err
     assert peak < 100  # if none waited for room, it would be 160 or, with --ordered, 290
+
+
+def test_long_bodies_that_are_decoded_hold_no_short_line(xapi: Xapi) -> None:
+    """Two of them take all of the memory for bodies, and decoding one takes more; other lines use the reserve."""
+    frame = b"\x28\xb5\x2f\xfd\x00\x58" + b"\x08\x00\x00a" * 2_500_000 + b"\x01\x00\x00"  # blocks of one byte
+    coded = Reply(frame, headers=(*TEXT, ("Content-Encoding", "zstd")))
+    with Api(lambda received: coded if received.path in ("/n/0", "/n/1") else Reply()) as api:
+        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(paths(2).encode())
+            for number in range(2, 102):
+                process.stdin.write(paths(1, number).encode())
+                process.stdin.flush()
+                assert json.loads(process.stdout.readline())["id"] == number
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize("size", [10, 2_000_000])

@@ -16,8 +16,8 @@ New lines are held back: when as many requests as *jobs* are in flight, when the
 the memory budget has no room, or when the token is about to change. A request that has begun goes on, so that memory is
 freed and a rejected token is replaced; only its response waits while the budget has no room. One request is exempt from
 the memory budget, or all could wait for room: the one whose end lets others end. While long responses that have arrived
-are processed, new lines, and the first 64 KiB of each response, use a reserve: no line waits for the processing of
-another.
+are processed or filtered, new lines, and the first 64 KiB of each response, use a reserve: no line waits for the
+processing of another.
 """
 
 import heapq
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _TICK = 0.25  # seconds between two timeout checks
 _TURN = 0.02  # seconds spent on events before other work continues
-_SMALL_BLOCK = 16 * 1024  # bytes to read at once from a connection while a turn does not suffice: a TLS record
+_MAX_HANDICAP = 0.2  # seconds by which a response that takes long to process can be behind others
 _RESERVED_START = 64 * 1024  # the first bytes of each response, which may use the reserve of the memory budget
 # Seconds that a request waits for others, to be sent with them. With ten times as many, the requests to a remote server
 # proceed in step, and the connections wait for each other.
@@ -128,7 +128,6 @@ class Engine:
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
         self._is_late = False  # the last turn ended before all events were processed
-        self._block = BLOCK
         self._next_timeout_check = 0.0
 
     @property
@@ -325,24 +324,31 @@ class Engine:
         return max(0.0, min(_TICK, at - time.monotonic()))
 
     def _process_ready(self, timeout: float) -> None:
-        """Process the events of one turn; after one that did not suffice for all, the quickest responses first."""
-        order, self._block = (self._used, _SMALL_BLOCK) if self._is_late else (None, BLOCK)
-        self._is_late = False
+        """Process the events of one turn; after one that did not suffice for all, in the order of their due times."""
+        is_late, self._is_late = self._is_late, False
         start = now = 0.0
-        for connection, events in self._loop.ready(timeout, order):
+        for connection, events in self._loop.ready(timeout, self._due if is_late else None):
             start = start or time.monotonic()
-            self._process(connection, events, now or start)
+            self._process(connection, events, now or start, is_late=is_late)
             now = time.monotonic()
             if now - start >= _TURN:
                 self._is_late = True
                 return
 
-    def _used(self, connection: Any) -> float:
-        """Return the seconds spent on the response over *connection*; less than 0 for anything else, which is quick."""
-        request = self._connections.busy.get(connection)
-        return -1.0 if request is None or request.exchange is None else request.exchange.used
+    def _due(self, connection: Any) -> float:
+        """Return when the response over *connection* is due; 0 for anything else, which is quick.
 
-    def _process(self, connection: Connection, events: int, now: float) -> None:
+        It is due when it has first been passed over, and later if it has taken long so far. So quick responses are
+        processed before long ones, and none waits for others that arrive later, however many these are.
+        """
+        request = self._connections.busy.get(connection)
+        if request is None or request.exchange is None:
+            return 0.0
+        exchange = request.exchange
+        exchange.passed_over = exchange.passed_over or time.monotonic()
+        return exchange.passed_over + min(10 * exchange.used, _MAX_HANDICAP)
+
+    def _process(self, connection: Connection, events: int, now: float, *, is_late: bool) -> None:
         request = self._connections.busy.get(connection)
         if request is None or request.exchange is None:
             self._connections.check_idle(connection)
@@ -353,7 +359,7 @@ class Engine:
             self._connections.pause(exchange)
             return
         try:
-            reply = exchange.process(events, self._block)
+            reply = exchange.process(events, exchange.block if is_late else BLOCK)
         except NetworkError as error:
             self._budget.remove(memory)
             self._failed(exchange, request, error)
@@ -367,7 +373,7 @@ class Engine:
         if exchange.head is not None:
             self._received_status(request, exchange.head.status)
         self._connections.watch(exchange)
-        exchange.used += time.monotonic() - now
+        exchange.took(time.monotonic() - now)
 
     def _received_status(self, request: InFlight, status: int) -> None:
         """Record early, from the status alone, that the token is valid: the body may take long to arrive."""
@@ -405,7 +411,7 @@ class Engine:
     @property
     def _may_use_reserve(self) -> bool:
         """Whether short responses go on although the budget has no room: it has the bodies that are processed."""
-        return bool(self._long_responses) and self._budget.has_reserve
+        return bool(self._long_responses or self._filters.has_jobs) and self._budget.has_reserve
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.

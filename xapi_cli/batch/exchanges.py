@@ -5,9 +5,12 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
 from xapi_cli.errors import TimeoutExpired
+from xapi_cli.http.connection import BLOCK
 from xapi_cli.http.connections import CarriedExchange
 from xapi_cli.http.exchange import DISCARD_TIMEOUT
 
+_SHORT_BLOCK, _GROWTH = 2 * 1024, 4  # bytes to read at once at first; and how many times more or fewer then
+_QUICK, _SLOW = 0.0003, 0.002  # seconds to process a block, after which the next one is longer or shorter
 _HEADER_OVERHEAD = 200  # bytes of memory for the objects of a header field, without its text
 
 
@@ -16,6 +19,8 @@ class BufferedExchange(CarriedExchange):
 
     memory = 0  # approximate use by the incomplete response, in bytes
     used = 0.0  # seconds spent on it so far
+    passed_over = 0.0  # time of the monotonic clock since which other responses have been processed before it
+    block = _SHORT_BLOCK  # bytes to read at once while many responses have arrived
     _collected: bytes | bytearray = b""
 
     def events(self) -> int:
@@ -34,6 +39,15 @@ class BufferedExchange(CarriedExchange):
         if (events & EVENT_READ or self.over_tls) and not self.has_response:
             self._receive(size)
         return self._response() if self.is_done else None
+
+    def took(self, seconds: float) -> None:
+        """Record that it took *seconds* to process a block, and that the response is incomplete."""
+        self.used += seconds
+        self.passed_over = 0.0
+        if seconds < _QUICK:
+            self.block = min(self.block * _GROWTH, BLOCK)
+        elif seconds > _SLOW:
+            self.block = max(self.block // _GROWTH, _SHORT_BLOCK)
 
     def time_out(self) -> BufferedResponse | TimeoutExpired | None:
         """Return the outcome after the timeout: an error, or the response if all that is needed has arrived.

@@ -152,10 +152,10 @@ class StrictParser:
 
 
 class _ChunkFraming:
-    """Read the framing of a chunked body: h11 receives the data of each block as one chunk, and complete trailer lines.
+    """Read the framing of a chunked body; h11 receives the data of each block as one chunk, and complete trailer lines.
 
-    h11 needs 6 µs for a chunk of any length, waits for a CRLF after a bare LF, and rejects an extension after a space or
-    a tab, which RFC 9112, section 7.1.1, allows. It detects all other errors in trailers.
+    By itself, h11 takes 6 µs for a chunk of any length, waits for a CRLF after a bare LF, and rejects an extension
+    after a space or a tab, which RFC 9112, section 7.1.1, allows. It detects all other errors in trailers.
     """
 
     def __init__(self) -> None:

@@ -111,6 +111,11 @@ class FilterPool:
         self._ending: list[FilterProcess] = []
         self.next_check = float("inf")  # when `check` must be called next, on the monotonic clock
 
+    @property
+    def has_jobs(self) -> bool:
+        """Return whether jobs wait or run."""
+        return bool(self.quick.jobs or self.slow.jobs)
+
     def has_slot(self, lines: int) -> bool:
         """Return whether another line may be in flight besides *lines*, of which slow ones do not count."""
         if lines < self._jobs or self._jq is None:
