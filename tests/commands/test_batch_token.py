@@ -1,5 +1,6 @@
 """`xapi batch` and the token: an invalid token causes a single login."""
 
+import json
 import os
 import re
 import signal
@@ -295,3 +296,39 @@ def test_no_request_waits_while_the_user_types_the_password(xapi: Xapi, tmp_path
             assert has_followed.wait(10)
             terminal.type("secret\n")
             assert terminal.wait() == 0
+
+
+def test_a_line_that_was_replayed_five_times_does_not_stop_the_logins_of_others(xapi: Xapi) -> None:
+    """Its last 401 arrives before the first success with the same token."""
+    others_with, rejected_with = ([threading.Event() for _ in range(10)] for _ in "12")
+    may_succeed = threading.Event()
+
+    def response(received: ReceivedRequest) -> Reply:
+        number = int(received.headers["authorization"].rpartition("-")[2])
+        if received.path == "/rejected":
+            assert others_with[number].wait(20)  # another request with the same token is in flight
+            rejected_with[number].set()
+            return Reply(b"{}", 401)
+        others_with[number].set()
+        assert (rejected_with[number] if number < 6 else may_succeed).wait(20)
+        return Reply()
+
+    with Api(response) as api:
+        process = xapi.start("batch", "-j", "2", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write((jsonl({"path": "/rejected"}) + paths(30)).encode())
+        process.stdin.flush()
+        results = iter(map(json.loads, process.stdout))
+        codes = []
+        for result in results:
+            codes.append(result["error"]["kind"] if "error" in result else result["status"])
+            if codes[-1] == "auth":
+                break
+        may_succeed.set()
+        codes += [next(results).get("status") for _ in range(31 - len(codes))]
+        api.alive.clear()  # the token becomes invalid
+        out, err = process.communicate(paths(1).encode(), timeout=60)
+
+    assert (codes.count("auth"), codes.count(200), api.logins) == (1, 30, 7)
+    assert [line.get("status") for line in out_lines(out.decode())] == [200], err

@@ -82,6 +82,15 @@ class LoginGate(Generic[R]):
         for request, step in undecided:
             self.enter(request, step)
 
+    def record_rejection(self) -> None:
+        """Record a final 401, unless a request in flight with the token will show whether it is valid.
+
+        The 401 of a request that has been replayed as often as possible is final while that is not known.
+        """
+        cached = self._tokens.cached
+        if cached is None or not self._is_in_use(cached):
+            self._tokens.record_rejection()
+
     def clear(self) -> None:
         """Remove all requests."""
         self._waiting.clear()

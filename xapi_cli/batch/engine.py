@@ -150,6 +150,10 @@ class Engine:
         """Return whether an interactive login, which may prompt the user, blocks the engine."""
         return self._gate.is_prompting
 
+    def record_rejection(self) -> None:
+        """Record a final 401, unless another request in flight will show whether the token is valid."""
+        self._gate.record_rejection()
+
     def wake(self) -> None:
         """Make the engine check for new input and results; thread-safe."""
         self._loop.wake()

@@ -410,7 +410,7 @@ class Server:
             call.is_responding, call.ends_connection = True, closes
             client.output += text
             return
-        self._tokens.record_rejection()
+        self._gate.record_rejection()
         if call.has_rejection:
             client.output += text + call.framed(bytes(call.rejection)) + call.end_of_body
         else:

@@ -364,7 +364,7 @@ class Batch:
         message = f"{entry.call.method} {displayed_without_query(entry.call.url)} responded with 401"
         if authorization.is_set_by_user(entry.call.headers):
             return TokenRejected(message, hint=authorization.no_login_hint("line"))
-        self._tokens.record_rejection()
+        self._engine.record_rejection()
         return TokenRejected(message, hint=self._tokens.advice())
 
     def _failure(self, entry: Entry, error: XapiError) -> Result:
