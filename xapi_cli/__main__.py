@@ -24,10 +24,12 @@ def main() -> "NoReturn":
             from xapi_cli.agent import call  # while a worker accepts the connection
 
             call.run(connection)
-    from xapi_cli.system import own_process, standard_streams
+    from xapi_cli.system import own_process
+
+    own_process.delay_garbage_collection()  # before more modules are loaded
+    from xapi_cli.system import standard_streams
 
     standard_streams.reserve()  # before a library opens a file
-    own_process.delay_garbage_collection()
     own_process.protect()
     try:
         from xapi_cli.cli.main import main as run

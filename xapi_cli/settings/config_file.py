@@ -1,5 +1,6 @@
 """The config file: read it strictly, and edit it without losing comments and formatting."""
 
+import codecs
 import errno
 import os
 import re
@@ -196,7 +197,7 @@ def _detach_comments(profile: "Document") -> "list[tuple[Key | None, Item]]":
 def _read_text(path: Path) -> str | None:
     """Return the text of the config file *path*, None if it does not exist; raise UsageError if it cannot be used."""
     try:
-        return _read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n")
+        return _read_bytes(path).removeprefix(codecs.BOM_UTF8).decode().replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnsafePath as error:
