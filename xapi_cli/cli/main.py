@@ -100,10 +100,16 @@ def _program() -> Any:
 
 
 def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
-    """Return the command *name* with its subcommands, if any, and all flags; with *args*, at least those in them."""
+    """Return the command *name* with its subcommands, if any, and all flags; with *args*, what they need of it.
+
+    That is the subcommand with which *args* begin, and the flags in them.
+    """
     module, subcommands = _module(name), COMMANDS[name]
     names = subcommands or (name,)
-    selected = next(iter(args or ()), None) if subcommands else name
+    if subcommands and args and args[0] in subcommands:
+        names = (args[0],)
+    elif subcommands:
+        args = None  # they select no subcommand
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if subcommands:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_print_help)
@@ -111,9 +117,8 @@ def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
         function = _function(module, subcommand)
         with_flags = getattr(function, "with_flags", None)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
-        needed = args if subcommand == selected else () if selected in names else None
         command.command(subcommand, cls=Command, context_settings=settings)(
-            with_flags(needed) if with_flags else function
+            with_flags(args) if with_flags else function
         )
     return command
 
