@@ -2,9 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -162,10 +161,7 @@ def _rows(options: Any) -> dict[str, _FlagField]:
 
 def _flag(name: str, field: _FlagField) -> inspect.Parameter:
     row, default, type_ = field.row, field.default, field.type
-    if type_ is not bool and (choices := [value for each in get_args(type_) for value in get_args(each)]):
-        enum: Any = StrEnum  # mypy knows only the ones that are written as a class
-        type_ = enum(name, {each.upper(): each for each in choices}) | None
-    elif default == () or row.once:
+    if default == () or row.once:
         type_, default = list[str], []
     option = typer.Option(
         *row.names,

@@ -8,8 +8,7 @@ Examples:
   xapi token status --min-ttl 1h
 """
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,14 +19,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 
-class Format(StrEnum):
-    """The output formats of `token show`."""
-
-    TOKEN = "token"
-    HEADER = "header"
-    JSON = "json"
-    ENV = "env"
-    EXEC_CREDENTIAL = "exec-credential"
+Format = Literal["token", "header", "json", "env", "exec-credential"]
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -59,7 +51,7 @@ def show(
 
     runtime: Runtime = ctx.obj
     chosen = _only(format, header=header, json=json)
-    show_token(runtime, format=chosen.value, min_ttl=min_ttl, fresh=fresh, automatic=not no_login)
+    show_token(runtime, format=chosen, min_ttl=min_ttl, fresh=fresh, automatic=not no_login)
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -106,8 +98,8 @@ def status(
 
 def _only(format_: Format | None, *, header: bool, json: bool) -> Format:
     """Return the one format that the options select; raise UsageError if they select several."""
-    options = ((format_, True), (Format.HEADER, header), (Format.JSON, json))
+    options: tuple[tuple[Format | None, bool], ...] = ((format_, True), ("header", header), ("json", json))
     selected = {option for option, is_given in options if is_given and option}
     if len(selected) > 1:
         raise UsageError("--format, --header and --json select different formats", hint="use only one of them")
-    return selected.pop() if selected else Format.TOKEN
+    return selected.pop() if selected else "token"
