@@ -7,14 +7,13 @@ because a URL may contain a password before its host and an API key in its query
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.system.redact import REDACTED
 from xapi_cli.system.render import shortened
 
-Origin = tuple[str, str, int]
+Origin = tuple[str, str, int]  # scheme, host (without brackets) and port
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
@@ -25,8 +24,8 @@ STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page th
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
 # Segments of unreserved characters (RFC 3986, 2.3), none of which is empty or starts with a dot.
-_PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)?")
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_PLAIN_PATH = re.compile(r"(?=/)(?:/[\w~-][\w.~-]*)*/?", re.ASCII)
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # Compiled on first use: the URLs of most calls need none of these patterns.
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
@@ -104,7 +103,7 @@ def next_page(url: str, reference: str) -> str:
     """
     try:
         target = _target(url, reference)
-        _check_path(_split(target).rest.partition("?")[0])
+        _check_path(_split(target)[1].partition("?")[0])
     except InvalidURL as error:
         raise _invalid_next_page(error) from None
     return target
@@ -130,12 +129,11 @@ def parameter_names(url: str) -> frozenset[str]:
 
 
 def origin(url: str) -> Origin:
-    """Return scheme, host (without brackets) and port of *url*; raises UsageError if it is not valid."""
+    """Return the origin of *url*; raises UsageError if it is not valid."""
     try:
-        scheme, host, port, _ = _split(url)
+        return _split(url)[0]
     except InvalidURL as error:
         raise UsageError(f"the URL {error}", hint=error.hint) from None
-    return scheme, host, port
 
 
 def split_server(url: str) -> tuple[str, str]:
@@ -150,7 +148,7 @@ def split_server(url: str) -> tuple[str, str]:
 def path_of(url: str) -> str:
     """Return the path of *url*, as it is encoded, without its query; raises UsageError if *url* is not valid."""
     try:
-        return _split(url).rest.partition("?")[0]
+        return _split(url)[1].partition("?")[0]
     except InvalidURL as error:
         raise UsageError(f"the URL {error}", hint=error.hint) from None
 
@@ -166,11 +164,11 @@ def after_origin(reference: str, base: str) -> str | None:
     A *reference* that starts with // has the scheme of *base*.
     """
     try:
-        wanted = _split(base)
-        found = _split(f"{wanted.scheme}:{reference}" if reference.startswith("//") else reference, user_info=True)
+        wanted, _ = _split(base)
+        found, rest = _split(f"{wanted[0]}:{reference}" if reference.startswith("//") else reference, user_info=True)
     except InvalidURL:
         return None
-    return found.rest if found[:3] == wanted[:3] and not found.rest.startswith("\\") else None
+    return rest if found == wanted and not rest.startswith("\\") else None
 
 
 @lru_cache(32)
@@ -223,15 +221,6 @@ def reject_control_characters(text: str) -> None:
         raise InvalidURL(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
 
 
-class _Parts(NamedTuple):
-    """The result of `_split`; *rest* starts after the authority."""
-
-    scheme: str
-    host: str
-    port: int
-    rest: str
-
-
 def _base_url(text: str) -> str:
     if not text.strip():
         raise InvalidURL("is empty")
@@ -241,14 +230,14 @@ def _base_url(text: str) -> str:
         raise InvalidURL("has no // after its scheme")
     if not has_scheme and re.fullmatch(_EMAIL_ADDRESS, text):
         raise InvalidURL("looks like an email address")
-    parts = _split(text if has_scheme else f"https://{text}")
+    found, rest = _split(text if has_scheme else f"https://{text}")
     reject_spaces(text)
-    if "?" in parts.rest:
+    if "?" in rest:
         raise InvalidURL("has a query", "omit the ? and everything after it")
-    if "#" in parts.rest:
+    if "#" in rest:
         raise InvalidURL("has a fragment", "omit the # and everything after it")
-    _check_path(parts.rest)
-    return _origin_url(parts) + _encode(parts.rest.rstrip("/"), _IN_PATH)
+    _check_path(rest)
+    return _origin_url(found) + _encode(rest.rstrip("/"), _IN_PATH)
 
 
 def _resolved(base: str, path: str, *, is_forwarded: bool) -> str:
@@ -278,21 +267,21 @@ def _resolved(base: str, path: str, *, is_forwarded: bool) -> str:
 
 def _absolute(base: str, url: str) -> str:
     """Return *url* encoded; raises InvalidURL if its origin is not that of *base*."""
-    parts = _split(url)
-    if parts[:3] != origin(base):
+    found, rest = _split(url)
+    if found != (wanted := origin(base)):
         raise InvalidURL(
-            f"has the origin {_origin_url(parts)}, but the base URL has {_origin_url(_split(base))}",
+            f"has the origin {_origin_url(found)}, but the base URL has {_origin_url(wanted)}",
             ONLY_PATH,
         )
-    name, mark, query = parts.rest.partition("?")
+    name, mark, query = rest.partition("?")
     _check_path(name)
-    return _with_encoded_query(_origin_url(parts) + (_encode(name, _IN_PATH) or "/"), mark, query)
+    return _with_encoded_query(_origin_url(found) + (_encode(name, _IN_PATH) or "/"), mark, query)
 
 
 def _joined_path(base: str, name: str) -> str:
     """Return *base* followed by the path *name*; a host without a path gets a trailing slash."""
     if not name:
-        return base if _split(base).rest else f"{base}/"
+        return base if _split(base)[1] else f"{base}/"
     return f"{base}/{_encode(name.removeprefix('/'), _IN_PATH)}"
 
 
@@ -329,14 +318,14 @@ def _resolved_reference(url: str, reference: str) -> str:
     if not reference:
         raise InvalidURL("is empty")
     reference = reference.partition("#")[0]
-    scheme, _, _, rest = target = _split(url)
+    target, rest = _split(url)
     base_path, base_mark, base_query = rest.partition("?")
     path, mark, query = reference.partition("?")
     if "\\" in path:
         raise InvalidURL("has a backslash")
     if re.match(_SCHEME, path) or path.startswith("//"):
-        target = _split(reference if re.match(_SCHEME, path) else f"{scheme}:{reference}", user_info=True)
-        path = target.rest.partition("?")[0]
+        target, rest = _split(reference if re.match(_SCHEME, path) else f"{target[0]}:{reference}", user_info=True)
+        path = rest.partition("?")[0]
     elif not path:
         path, mark, query = base_path, *((mark, query) if mark else (base_mark, base_query))
     elif not path.startswith("/"):
@@ -358,8 +347,11 @@ def _without_dots(path: str) -> str:
     return "/".join(resolved) if len(resolved) > 1 else "/"
 
 
-def _split(url: str, *, user_info: bool = False) -> _Parts:
-    """Split an absolute *url* into its parts; user info raises InvalidURL, or is dropped with *user_info*."""
+def _split(url: str, *, user_info: bool = False) -> tuple[Origin, str]:
+    """Return the origin of an absolute *url*, and what follows it.
+
+    User info raises InvalidURL, or is dropped with *user_info*.
+    """
     match = _URL.match(url)
     if not match:
         raise InvalidURL("is not an http or https URL")
@@ -371,13 +363,13 @@ def _split(url: str, *, user_info: bool = False) -> _Parts:
             "has user info before its host (not shown: it may be a password)", "omit everything up to the @"
         )
     host, port = host_and_port(authority.rpartition("@")[2])
-    return _Parts(scheme, host, DEFAULT_PORTS[scheme] if port is None else port, rest)
+    return (scheme, host, DEFAULT_PORTS[scheme] if port is None else port), rest
 
 
-def _origin_url(parts: _Parts) -> str:
-    """Return the origin of *parts* as the start of a URL."""
-    is_default = parts.port == DEFAULT_PORTS[parts.scheme]
-    return f"{parts.scheme}://{bracketed(parts.host) if is_default else with_port(parts.host, parts.port)}"
+def _origin_url(origin: Origin) -> str:
+    """Return *origin* as the start of a URL."""
+    scheme, host, port = origin
+    return f"{scheme}://{bracketed(host) if port == DEFAULT_PORTS[scheme] else with_port(host, port)}"
 
 
 def _check_path(path: str) -> None:

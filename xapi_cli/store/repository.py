@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.store import registry
@@ -27,11 +27,12 @@ _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and ea
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
-class StoreReports(NamedTuple):
+class StoreReports:
     """The problems that a repository has encountered, for a caller that reports them itself."""
 
-    warnings: list[str]
-    lock_failures: "list[OSError | LockUnavailable]"
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.lock_failures: list[OSError | LockUnavailable] = []
 
 
 class TokenRepository:

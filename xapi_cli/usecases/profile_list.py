@@ -126,7 +126,7 @@ class _Tokens:
     def _stored(
         self, identity: Identity, settings: "Settings", place: _Place
     ) -> "tuple[Token | None, TokenRepository]":
-        reports = StoreReports([], [])
+        reports = StoreReports()
         repository = self._runtime.repository(identity, storage=settings.storage, settings=settings, reports=reports)
         record = repository.read()
         for warning in reports.warnings:

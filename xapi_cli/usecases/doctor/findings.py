@@ -118,7 +118,7 @@ class Findings:
     def probe_store(self) -> "StoreReports":
         """Probe the store, which is a service, on the first call; return what it reported, or raise its error."""
         if self._store_reports is None:
-            self._store_reports = reports = StoreReports([], [])
+            self._store_reports = reports = StoreReports()
             repository = self.runtime.repository(Identity("", ""), storage=self.storage_setting, reports=reports)
             try:
                 repository.probe()
@@ -167,4 +167,4 @@ class Findings:
         identity = self.runtime.identity
         if self.storage_is_a_service:
             return self.probed_repository.of(identity) if self.probed_repository else None
-        return self.runtime.repository(identity, reports=StoreReports([], []))
+        return self.runtime.repository(identity, reports=StoreReports())
