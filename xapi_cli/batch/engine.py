@@ -170,8 +170,8 @@ class Engine:
             self._drop_delayed()
         if not self._requests and (self._is_stopping or not (self._held or has_more())):
             return False
-        self._process_events(0.0 if self._long_responses else self._time_to_next_event())
-        if self._long_responses and (request := self._long_responses.run()) is not None:
+        self._process_events(0.0 if self._long_responses.waiting else self._time_to_next_event())
+        if self._long_responses.waiting and (request := self._long_responses.run()) is not None:
             self._room.remove(request)
             self._end(request)
         return True
@@ -415,14 +415,14 @@ class Engine:
     @property
     def _may_use_reserve(self) -> bool:
         """Whether short responses go on although the budget has no room: it has the bodies that are processed."""
-        return bool(self._long_responses or self._filters.has_jobs) and self._budget.has_reserve
+        return bool(self._long_responses.waiting or self._filters.has_jobs) and self._budget.has_reserve
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.
 
         It is the oldest on a connection or, if results are ordered, the oldest of all.
         """
-        if self._long_responses:
+        if self._long_responses.waiting:
             return False  # finishing the pending steps frees memory
         oldest = self._oldest() if self._is_ordered else min(each.number for each in self._connections.busy.values())
         return request.number == oldest

@@ -19,20 +19,17 @@ class FairQueue(Generic[T]):
     """
 
     def __init__(self, on_wait: Callable[[T, Iterator[Any], Any], None]) -> None:
-        self._heap: list[tuple[float, int, T, Iterator[Any]]] = []  # by the seconds used
+        self.waiting: list[tuple[float, int, T, Iterator[Any]]] = []  # a heap, by the seconds used
         self._on_wait = on_wait
         self._order = count()
 
-    def __bool__(self) -> bool:
-        return bool(self._heap)
-
     def add(self, item: T, steps: Iterator[Any]) -> None:
         """Add *item*, which is processed when *steps* ends."""
-        heapq.heappush(self._heap, (0.0, next(self._order), item, steps))
+        heapq.heappush(self.waiting, (0.0, next(self._order), item, steps))
 
     def run(self) -> T | None:
         """Run steps of one item for a limited time; return the item if it is processed then."""
-        used, order, item, steps = heapq.heappop(self._heap)
+        used, order, item, steps = heapq.heappop(self.waiting)
         start = now = time.monotonic()
         while now - start < _TURN:
             try:
@@ -43,9 +40,9 @@ class FairQueue(Generic[T]):
                 self._on_wait(item, steps, awaited)
                 return None
             now = time.monotonic()
-        heapq.heappush(self._heap, (used + now - start, order, item, steps))
+        heapq.heappush(self.waiting, (used + now - start, order, item, steps))
         return None
 
     def clear(self) -> None:
         """Remove all items."""
-        self._heap.clear()
+        self.waiting.clear()

@@ -50,6 +50,7 @@ class InvalidURL(Exception):
         self.hint = hint
 
 
+@lru_cache(32)  # an entry of the index of accounts has one, and is read several times for a login
 def base_url(text: str) -> str:
     """Return the normalized form of the base URL *text*; raises UsageError if it is not valid."""
     try:

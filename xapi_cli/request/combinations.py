@@ -16,8 +16,6 @@ def check(options: RequestOptions, items: Items, method: str | None, *, log: str
     *log* is the file of the request log.
     """
     _check_body(items, options.data, form=options.form)
-    if items.uploads and any(name.lower() == "content-type" for name, _ in items.headers):
-        raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
     if options.resume:
         _check_resumable(options, items, method)
     if options.sort_keys and options.pretty in ("colors", "none"):
@@ -37,7 +35,8 @@ def check(options: RequestOptions, items: Items, method: str | None, *, log: str
 
 def _check_body(items: Items, data: str | None, *, form: bool) -> None:
     """Raise UsageError if the parts of the body cannot be combined."""
-    has_json = any(field.is_json for field in items.fields)
+    fields, uploads = items.fields, items.uploads
+    has_json = any(field.is_json for field in fields)
     if data is not None and items.parts:
         raise UsageError("-d cannot be combined with fields or uploads", hint="omit one of them")
     if data is not None and form:
@@ -46,14 +45,16 @@ def _check_body(items: Items, data: str | None, *, form: bool) -> None:
         raise UsageError("--form cannot be combined with -d", hint=f"write -H 'Content-Type: {FORM}'")
     if form and has_json:
         raise UsageError("a form cannot have JSON fields", hint="write = instead of :=, or omit --form")
-    if items.uploads and has_json:
+    if uploads and has_json:
         raise UsageError("a request with uploads cannot have JSON fields", hint="write = instead of :=")
     if [*items.files, *(part.path for part in items.parts)].count(STDIN) + (data == f"@{STDIN}") > 1:
         raise UsageError("stdin is used more than once (@-)", hint="read one of them from a file")
-    if items.fields and not form and not items.uploads:
+    if fields and not form and not uploads:
         from xapi_cli.request import nested_json
 
-        nested_json.build(items.fields)  # reports contradictory names
+        nested_json.build(fields)  # reports contradictory names
+    if uploads and any(name.lower() == "content-type" for name, _ in items.headers):
+        raise UsageError("an upload sets its own Content-Type, which contains the boundary", hint="remove the header")
 
 
 def _check_files(options: RequestOptions, log: str | None) -> None:

@@ -13,11 +13,7 @@ class ForkAware(Protocol):
 
 
 _registered: "WeakSet[ForkAware]" = WeakSet()
-
-
-def register(resource: ForkAware) -> None:
-    """Register *resource*, so that its `after_fork` is called in each child process while *resource* exists."""
-    _registered.add(resource)
+register = _registered.add  # `after_fork` of a resource is then called in each child process while the resource exists
 
 
 def _call_after_fork() -> None:

@@ -46,11 +46,6 @@ class Result:
         """Return the bytes in memory until the line is written."""
         return self.held + len(self.text) + len(self.source)
 
-    @property
-    def is_notable(self) -> bool:
-        """Return whether to report the result to the user: a failure, or a redirect that was not followed."""
-        return bool(self.code) or (self.kind.startswith("3") and self.kind != "304")
-
 
 def response_line(entry: Entry, response: BufferedResponse, elapsed_ms: int) -> Result | Steps:
     """Return the line for a response or, if its body is long, a generator of the steps that return the line.
@@ -212,7 +207,7 @@ class Tally:
             is_first = self.failed == 1
             self.message = message if is_first or message == self.message else None
             self.hint = hint if is_first or hint == self.hint else None
-        if result.is_notable:
+        if result.code or (result.kind.startswith("3") and result.kind != "304"):  # or a redirect that was not followed
             self._notable[result.kind] += 1
 
     @property
