@@ -20,8 +20,9 @@ from tests.support.servers import Stopwatch
 from xapi_cli.errors import StoreError
 from xapi_cli.store.agent import messages
 from xapi_cli.store.agent.client import KeeperClient, NotRunning
+from xapi_cli.store.login_protocol import LockingStore
 from xapi_cli.store.login_session import open_session
-from xapi_cli.store.protocol import LockingStore, LoggedOut, StoreOptions
+from xapi_cli.store.protocol import LoggedOut, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory

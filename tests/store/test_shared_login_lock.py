@@ -4,19 +4,22 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.support.redis_server import RedisServer
 from xapi_cli.store.login_lock import LoginLock
-from xapi_cli.store.protocol import SharedStore, StoreOptions
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.redis.store import RedisStore
 from xapi_cli.store.shared_login_lock import SharedLoginLock
 from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
+
+if TYPE_CHECKING:
+    from xapi_cli.store.login_protocol import SharedStore
 
 ME = Identity("https://api.test", "me@example.com")
 

@@ -16,8 +16,8 @@ from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry
 from xapi_cli.store.login_lock import AnotherLoggedIn
+from xapi_cli.store.login_protocol import LockLost
 from xapi_cli.store.login_session import open_session
-from xapi_cli.store.protocol import LockLost
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.tokens import Identity, Record, Token

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, values
@@ -161,18 +161,23 @@ _Found = tuple[Any, ...]
 """The name of the source of a setting, and the function that parses it there with its arguments."""
 
 
-class _Sources(NamedTuple):
-    """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*."""
+class _Sources:
+    """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*.
 
-    flags: Flags
-    environ: Mapping[str, str]
-    name: str
-    profile: Mapping[str, Any]
-    directory: Path
-    others: Mapping[str, Any]  # the keys outside the profiles
+    *others* are its keys outside the profiles.
+    """
 
-    def __repr__(self) -> str:
-        return f"_Sources(profile={self.name!r}, …)"  # the environment contains secrets
+    def __init__(
+        self,
+        flags: Flags,
+        environ: Mapping[str, str],
+        name: str,
+        profile: Mapping[str, Any],
+        directory: Path,
+        others: Mapping[str, Any],
+    ) -> None:
+        self.flags, self.environ = flags, environ
+        self.name, self.profile, self.directory, self.others = name, profile, directory, others
 
     def given(self) -> list[str]:
         """Return the settings that a source may have, in the order of the table, which is that of the errors."""

@@ -18,7 +18,7 @@ _OWN = r"\.?[0-9a-f]{32}\.[a-z]+(?:\.[0-9a-f]{16}\.new)?"  # a pattern
 
 
 class FailureFiles:
-    """The records in the directory *directory*, `store.protocol.Failures`; without it, nothing is recorded."""
+    """The records in the directory *directory*, `store.login_protocol.Failures`; without it, nothing is recorded."""
 
     def __init__(self, directory: StateDirectory, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock

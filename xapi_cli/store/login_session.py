@@ -21,7 +21,7 @@ from xapi_cli.tokens import Record
 
 if TYPE_CHECKING:
     from xapi_cli.store.account_index import LogoutMarkers
-    from xapi_cli.store.protocol import Failures, LockingStore, SharedStore
+    from xapi_cli.store.login_protocol import Failures, LockingStore, SharedStore
     from xapi_cli.store.repository import TokenRepository
 
 

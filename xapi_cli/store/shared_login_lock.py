@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from xapi_cli.errors import StoreError
 from xapi_cli.store.login_lock import AnotherLoggedIn, LoginLock
-from xapi_cli.store.protocol import LockAttempt, SharedStore
+from xapi_cli.store.login_protocol import LockAttempt, SharedStore
 from xapi_cli.system import boot_time
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
 from xapi_cli.system.private_files import StateFile

@@ -14,7 +14,7 @@ from tests.store.conftest import Open
 from tests.support.redis_server import required
 from tests.support.servers import Peer, Server, Step, Stopwatch, close, drip, forever, free_port, hang, reset, send
 from xapi_cli.errors import StoreError
-from xapi_cli.store.protocol import LockLost, SharedStore
+from xapi_cli.store.login_protocol import LockLost, SharedStore
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
 from xapi_cli.store.redis.replies import optional_bytes

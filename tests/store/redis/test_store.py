@@ -11,7 +11,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.servers import Stopwatch
 from tests.support.threads import wait_until
 from xapi_cli.errors import StoreError
-from xapi_cli.store.protocol import LockLost, SharedStore
+from xapi_cli.store.login_protocol import LockLost, SharedStore
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")

@@ -90,7 +90,7 @@ class AgentStore:
 
 
 class KeeperFailures:
-    """Recorded login failures, `protocol.Failures`, in the keeper of *client*, which erases them after a minute.
+    """Recorded login failures, `login_protocol.Failures`, in the keeper of *client*, which erases them after a minute.
 
     Their clock is that of the keeper, which processes of other machines may share. Raises NotRunning, or StoreError if
     the keeper does not respond. If it ends later, so do the failures.

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.http.tls import create_context
-from xapi_cli.store.protocol import LockAttempt, LockLost, StoreOptions
+from xapi_cli.store.login_protocol import LockAttempt, LockLost
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.redis.address import parse
 from xapi_cli.store.redis.client import Client
 from xapi_cli.store.redis.replies import count, optional_bytes, unix_time
@@ -128,7 +129,7 @@ return value
 
 
 class RedisStore:
-    """The store, `protocol.SharedStore`, in the server that the setting redis_url of *options* names."""
+    """The store, `login_protocol.SharedStore`, in the server that the setting redis_url of *options* names."""
 
     def __init__(self, options: StoreOptions) -> None:
         settings = options.settings
@@ -160,7 +161,7 @@ class RedisStore:
 
     @property
     def location(self) -> str:
-        """A hash of the server, the database and the prefix; see `protocol.SharedStore`."""
+        """A hash of the server, the database and the prefix; see `login_protocol.SharedStore`."""
         address = self._address
         place = repr((address.host, address.port, address.path, address.database, self._prefix))
         return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
@@ -199,7 +200,7 @@ class RedisStore:
         return self._seen[identity].fields.get("logout", "")
 
     def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
-        """Acquire the login lock unless it has another owner; see `protocol.SharedStore`."""
+        """Acquire the login lock unless it has another owner; see `login_protocol.SharedStore`."""
         arguments = (owner, round(lifetime * 1000), int(force), _FAILURE_LIFETIME)
         found = self._client.script(_TRY_LOCK, self._key(identity), *arguments, form=_AccountFields.parsed)
         is_acquired = "acquired" in found.fields
@@ -218,7 +219,7 @@ class RedisStore:
             self._client.script(_UNLOCK, self._key(identity), owner)
 
     def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
-        """Store the token of *record* and release the login lock; see `protocol.SharedStore`."""
+        """Store the token of *record* and release the login lock; see `login_protocol.SharedStore`."""
         text = encode_record(identity, Record(record.token))
         owner = self._owners.get(identity, "")
         arguments = (owner, text, marker or "", int(marker is not None))
@@ -301,7 +302,7 @@ class _AccountFields(NamedTuple):
 
 
 class RedisFailures:
-    """Recorded login failures of *store*, `protocol.Failures`; their clock is that of the server."""
+    """Recorded login failures of *store*, `login_protocol.Failures`; their clock is that of the server."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store

@@ -1,0 +1,97 @@
+"""The interfaces of stores that have a part in logins: a login lock, and records of failed logins.
+
+Only a login needs them, so they are apart from `protocol`, which every command loads.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from xapi_cli.errors import StoreError
+from xapi_cli.store.protocol import Store
+from xapi_cli.tokens import Identity, Record
+
+
+class Failures(Protocol):
+    """Where login failures are recorded, which is where the login lock is, for a minute.
+
+    There is one JSON object per account and kind. The processes that share the lock share the failures.
+    """
+
+    def now(self) -> float:
+        """Return the time, in seconds, of the clock that all processes share which use these records.
+
+        Only times by this clock are in the members `at` of a record. No step of the wall clock of a machine changes it.
+        """
+
+    def read(self, identity: Identity, kind: str) -> bytes | None:
+        """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""
+
+    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+        """Record *data*, if possible: a failure to record is not an error."""
+
+    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+        """Remove the records of *kinds*, if possible."""
+
+
+class LockingStore(Store, Protocol):
+    """A store with its own login lock, for a row of the registry with logins `keeper`."""
+
+    @property
+    def failures(self) -> "Failures | None":
+        """Where login failures are recorded; None if the service with the lock does not run: in the state directory.
+
+        Raises StoreError if that service does not respond.
+        """
+
+    def begin(self, identity: Identity) -> None:
+        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime.
+
+        Raises StoreError if that is not possible.
+        """
+
+    def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
+        """Hold the login lock of *identity*, in place of a lock file; raises LockTimeout after *timeout* seconds."""
+
+
+class LockAttempt(NamedTuple):
+    """The result of an attempt to get a shared login lock; *version* changes with each change of the record."""
+
+    is_acquired: bool
+    version: str
+
+
+class LockLost(StoreError):
+    """A login took longer than its lock lasted, so that another one may have begun; nothing was stored."""
+
+
+class SharedStore(Store, Protocol):
+    """A store whose machines also share the login lock, the logouts and the login failures of an account.
+
+    The login lock belongs to its owner, and expires automatically.
+    """
+
+    failures: Failures
+
+    @property
+    def location(self) -> str:
+        """A text without spaces or secrets, which differs between places where records of the same account can be."""
+
+    def logout_marker(self, identity: Identity) -> str:
+        """Return the logout marker, which each logout of the account changes; empty if there was none recently."""
+
+    def try_lock(self, identity: Identity, owner: str, *, lifetime: float, force: bool = False) -> LockAttempt:
+        """Acquire the login lock for *lifetime* seconds unless it has another owner; with *force*, take it over.
+
+        *owner* is an ID that no other acquisition of the lock has; repeated attempts have the same one.
+        """
+
+    def unlock(self, identity: Identity, owner: str) -> None:
+        """Release the login lock if *owner* still has it."""
+
+    def write_locked(self, identity: Identity, record: Record, marker: str | None) -> bool:
+        """Store *record* and release the login lock, in one step.
+
+        Returns False, and stores nothing, if the account was logged out since it had *marker*. Raises LockLost, and
+        stores nothing, if this store does not hold the lock any more.
+        """
