@@ -173,21 +173,26 @@ def test_a_response_that_has_arrived_does_not_wait_for_all_that_has_arrived_of_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "_TURN", 0)  # one event per turn
-    may_continue, is_over, have_arrived = threading.Event(), threading.Event(), threading.Barrier(6)
+    may_continue, is_over = threading.Event(), threading.Event()
+    long_ones_have_arrived, have_arrived = threading.Barrier(5), threading.Barrier(6)
     head = send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n%s: \r\n\r\n" % (b"x" * 20_000))
 
     requested: list[Peer] = []
+
+    def wait_for_long_ones(peer: Peer) -> None:
+        long_ones_have_arrived.wait(60)
 
     def arrive(peer: Peer) -> None:
         have_arrived.wait(60)
 
     first, then = [request(), requested.append], [arrive, wait_for(is_over)]
-    long = [*first, head, wait_for(may_continue), send(b"x" * 30_000), *then]
-    short = [*first, wait_for(may_continue), send(OK), *then]
+    long = [*first, head, wait_for(may_continue), send(b"x" * 30_000), wait_for_long_ones, *then]
+    short = [*first, wait_for_long_ones, send(OK), *then]  # is last in the list of the system
     with Server(*[long] * 4, short) as server:
         run = _Run(server, [Call("GET", server.url + "/n")] * 5, jobs=5)
         while len(requested) < 5 or run.budget.left > LIMIT - 4 * 60_000:  # a byte of a header counts three times
             run.engine.step(has_more=lambda: False)
+        run.engine.step(has_more=lambda: False)  # nothing is left in that list
         left = run.budget.left
         may_continue.set()
         have_arrived.wait(60)
