@@ -1,5 +1,6 @@
 """`xapi login` in scripts."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -186,6 +187,23 @@ def test_an_explicit_login_sends_a_rejected_password_again(xapi: Xapi, sandbox: 
     assert [xapi("login", env=wrong).code for _ in range(2)] == [10, 10]
     assert sandbox.login_attempts == 2
     assert xapi("login", env=sandbox.settings).code == 0
+
+
+@pytest.mark.parametrize(
+    ("truncated", "problem"),
+    [
+        (response("200 OK", b'{"acc', "Content-Length: 50"), "after 5 bytes (connection closed by the server)"),
+        (response("200 OK", gzip.compress(b"{}")[:-4], "Content-Encoding: gzip"), "the gzip body was truncated"),
+    ],
+    ids=["plain", "gzip"],
+)
+def test_the_hint_for_a_truncated_response_is_to_log_in_again(xapi: Xapi, truncated: bytes, problem: str) -> None:
+    with Server([request(), send(truncated)]) as server:
+        options = ("--username", "me", "--base-url", server.url)
+        outcome = xapi("login", *options, env={"XAPI_PASSWORD": "secret"})
+
+    assert (outcome.code, outcome.out) == (11, "")
+    assert outcome.err.endswith(f"{problem}; run `xapi login {' '.join(options)}` to log in again\n")
 
 
 @pytest.mark.parametrize(

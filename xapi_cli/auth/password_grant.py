@@ -15,9 +15,11 @@ from urllib.parse import quote, unquote
 from xapi_cli import errors
 from xapi_cli.auth.login_messages import name_of
 from xapi_cli.errors import (
+    RESEND,
     ClientStatusError,
     InvalidTokenResponse,
     LoginRefused,
+    NetworkError,
     RedirectError,
     ServerStatusError,
     XapiError,
@@ -98,7 +100,9 @@ def request_token(
         try:
             received = _read_limited(decode(response.chunks(), response.headers.get("Content-Encoding")), url)
             return parse(received, requested_at, url)
-        except InvalidTokenResponse as error:
+        except NetworkError as error:
+            if RESEND in (error.hint, error.default_hint):
+                error.hint = "run `xapi login` to log in again"
             error.concerning(status=response.status, method="POST", url=url)
             raise
 

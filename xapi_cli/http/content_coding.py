@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xapi_cli.errors import NetworkError
+from xapi_cli.errors import RESEND, NetworkError
 from xapi_cli.system.render import listed
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _corrupt(coding: str) -> NetworkError:
 
 
 def _truncated(coding: str) -> NetworkError:
-    return _error(f"the {coding} body was truncated", "send the request again if it can be repeated")
+    return _error(f"the {coding} body was truncated", RESEND)
 
 
 def _error(message: str, hint: str) -> NetworkError:

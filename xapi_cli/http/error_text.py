@@ -4,7 +4,7 @@ import errno
 import socket
 import ssl
 
-from xapi_cli.errors import NetworkError
+from xapi_cli.errors import RESEND, NetworkError
 from xapi_cli.http.urls import BASE_URL, CHECK_SCHEME
 from xapi_cli.system.render import printable
 
@@ -78,7 +78,7 @@ def truncated(sender: object, size: int, reason: str) -> NetworkError:
     """Return the error for a body of which only *size* bytes arrived from *sender*."""
     problem = f"the body from {sender} was truncated after {size:,} bytes ({reason})"
     error = NetworkError(problem, headers_received=True)
-    error.default_hint = "send the request again if it can be repeated"  # the server has processed it
+    error.default_hint = RESEND
     return error
 
 
