@@ -24,7 +24,7 @@ def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:
 def test_unset_removes_one_key_and_preserves_the_rest_of_the_file(xapi: Xapi) -> None:
     write_config(xapi)
 
-    assert xapi("profile", "unset", "username") == Outcome(0, "", "xapi: removed username from profile work\n")
+    assert xapi("profile", "unset", "username").err.endswith("xapi: removed username from profile work\n")
     assert config_of(xapi) == WRITTEN.replace('username = "me@example.com"\n', "")
     assert xapi("profile", "unset", "timeout", "-p", "home").code == 0
     assert config_of(xapi).endswith("[profiles.home]\n")
@@ -208,6 +208,23 @@ def test_rename_warns_if_a_variable_selects_the_old_name(xapi: Xapi) -> None:
     assert xapi("profile", "rename", "home", "flat", env={"XAPI_PROFILE": "home"}) == Outcome(
         0, "", "xapi: warning: XAPI_PROFILE still selects home; set it to flat\nxapi: renamed profile home to flat\n"
     )
+
+
+@pytest.mark.parametrize(
+    "args", [("set", "username", "you"), ("set", "base_url", "b.test"), ("unset", "username"), ("unset", "base_url")]
+)
+def test_another_account_of_a_profile_leaves_a_token_whose_deletion_is_explained(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]
+) -> None:
+    for profile in ("play", "twin"):
+        xapi("login", "-p", profile, "--storage", "file", env=sandbox.settings)
+    remains = f"; to delete it, run `xapi logout --base-url {sandbox.base_url} --username {MASTER.email}`\n"
+
+    first, second = (xapi("profile", *args, "-p", profile).err for profile in ("twin", "play"))
+
+    assert "remains" not in first
+    assert f"the token of {MASTER.email} at {sandbox.base_url} remains in the file store{remains}" in second
+    assert xapi("profile", *args, "-p", "play").err.count("\n") == 1
 
 
 @pytest.mark.parametrize("storage", ["file", "keyring"])

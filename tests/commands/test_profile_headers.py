@@ -132,6 +132,22 @@ def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) ->
     )
 
 
+@pytest.mark.states("A change of the username causes the same warnings.")
+def test_a_new_username_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
+    configured(xapi, "https://api.test", f'username = "me"\npassword_command = ["cat", "pw"]\n{HEADERS}')
+
+    assert xapi("profile", "set", "username", "me").err == "xapi: set username of profile default\n"
+    for args, value, done in (
+        (("set", "username", "you"), "you", "set username of"),
+        (("unset", "username"), "any username", "removed username from"),
+    ):
+        assert xapi("profile", *args).err == (
+            f"xapi: warning: the password_command of profile default now runs for {value}\n"
+            f"xapi: warning: the headers of profile default are now sent for {value}\n"
+            f"xapi: {done} profile default\n"
+        )
+
+
 def test_a_hint_to_log_in_to_another_account_keeps_the_settings_of_this_one(xapi: Xapi) -> None:
     configured(xapi, "https://api.test", f'username = "me"\n{HEADERS}')
 

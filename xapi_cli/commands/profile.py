@@ -19,6 +19,7 @@ from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.render import printable
 from xapi_cli.system.suggestions import did_you_mean
+from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -139,13 +140,14 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
       xapi profile set password_command 'pass show api'
     """
     runtime: Runtime = ctx.obj
-    stored, name, before = _checked(key, value), "", dict[str, object]()
+    stored, name, before, account = _checked(key, value), "", dict[str, object](), dict[str, str]()
 
     def change(document: "config_file.Document") -> "config_file.Document":
         nonlocal name
         found = config_file.contents(document)
         name = resolve.selected_profile(runtime.flags, runtime.environ, found)
         before.update(found.profiles.get(name, {}))
+        account.update(resolve.account_in_profile(name, found))
         document = config_file.with_profile(document, name)
         config_file.set_setting(document, name, key, stored)
         return document
@@ -153,17 +155,32 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     runtime.edit_config(change)
     if warning := _warning(key, value, stored):
         runtime.terminal.warn(warning)
-    if key == "base_url" and before.get("base_url") != stored:
-        _warn_of_new_destination(runtime, name, before, str(stored))
+    if before.get(key) != stored:
+        _warn_of_new_account(runtime, name, before, key, str(stored))
     runtime.terminal.note(f"set {key} of profile {name}")
+    _note_remaining_token(runtime, account)
 
 
-def _warn_of_new_destination(runtime: "Runtime", name: str, settings: "Collection[str]", destination: str) -> None:
-    """Warn that the password command and the headers in the *settings* of profile *name* are for *destination* now."""
+def _warn_of_new_account(runtime: "Runtime", name: str, settings: "Collection[str]", key: str, value: str) -> None:
+    """Warn that secrets in the *settings* of profile *name* are for another account now: *key* was set to *value*."""
+    if key not in Identity._fields:
+        return
     if "password_command" in settings:
-        runtime.terminal.warn(f"the password_command of profile {name} now runs for {destination}")
+        runtime.terminal.warn(f"the password_command of profile {name} now runs for {value}")
     if "headers" in settings:
-        runtime.terminal.warn(f"the headers of profile {name} are now sent to {destination}")
+        sent = "sent to" if key == "base_url" else "sent for"
+        runtime.terminal.warn(f"the headers of profile {name} are now {sent} {value}")
+
+
+def _note_remaining_token(runtime: "Runtime", account: "Mapping[str, str]") -> None:
+    """Report what remains stored for *account*, which a profile had before, if no profile has it any more."""
+    from xapi_cli.usecases import logout
+
+    found = config_file.load(runtime.config_path)
+    is_in_use = any(resolve.account_in_profile(each, found) == account for each in found.profiles)
+    is_complete = len(account) == len(Identity._fields)
+    if is_complete and not is_in_use and (note := logout.remaining(runtime, Identity(**account))):
+        runtime.terminal.note(note)
 
 
 @settings_flags("profile", *MESSAGES)
@@ -181,7 +198,7 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     """
     runtime: Runtime = ctx.obj
     _check_key(key)
-    name, before = "", set[str]()
+    name, before, account = "", set[str](), dict[str, str]()
 
     def change(document: "config_file.Document") -> None:
         nonlocal name
@@ -190,15 +207,16 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
         if name != "default":
             _require(name, found, otherwise="")
         before.update(found.profiles.get(name, {}))
+        account.update(resolve.account_in_profile(name, found))
         config_file.remove_setting(document, name, key)
 
     runtime.edit_config(change)
     if key not in before:
         runtime.terminal.note(f"{key} is not set in profile {name}")
         return
-    if key == "base_url":
-        _warn_of_new_destination(runtime, name, before, "any base URL")
+    _warn_of_new_account(runtime, name, before, key, f"any {SETTINGS[key].title}")
     runtime.terminal.note(f"removed {key} from profile {name}")
+    _note_remaining_token(runtime, account)
 
 
 @settings_flags(*MESSAGES)
@@ -246,16 +264,14 @@ def remove(ctx: typer.Context, name: Name) -> None:
       xapi logout -p staging && xapi profile remove staging
     """
     from xapi_cli.openapi import index_file
-    from xapi_cli.tokens import Identity
-    from xapi_cli.usecases import logout
 
     runtime: Runtime = ctx.obj
-    accounts = dict[str, dict[str, str]]()
+    account = dict[str, str]()
 
     def change(document: "config_file.Document") -> None:
         found = config_file.contents(document)
         _require(name, found, otherwise="")
-        accounts.update({each: resolve.account_in_profile(each, found) for each in found.profiles})
+        account.update(resolve.account_in_profile(name, found))
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
@@ -263,10 +279,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     if runtime.environ.get("XAPI_PROFILE") == name:
         runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
     runtime.terminal.note(f"removed profile {printable(name)}")
-    account = accounts.pop(name)
-    is_shared = account in accounts.values()
-    if len(account) == 2 and not is_shared and (note := logout.remaining(runtime, Identity(**account))):
-        runtime.terminal.note(note)
+    _note_remaining_token(runtime, account)
 
 
 def _require(name: str, found: config_file.Config, *, otherwise: str | None = None) -> None:
