@@ -8,7 +8,7 @@ import pytest
 from tests.batch.server import Api, ReceivedRequest, Reply
 from tests.support.library_program import Program, with_token
 from tests.support.program import PYTHON, Outcome, Xapi
-from tests.support.servers import OK, Server, close, request, send, serve
+from tests.support.servers import OK, Server, close, hang, request, send, serve
 from xapi_cli.sandbox import MASTER, Sandbox
 
 FAKES = Path(__file__).parent / "support" / "keyrings"
@@ -265,6 +265,39 @@ def test_overrides_are_settings_and_other_names_raise_an_error(program: Program,
         "module 'xapi_cli' has no attribute 'nonsense'",
     ], ran
     assert not (program.xapi.state / "tokens").exists()
+
+
+@pytest.mark.states("Messages name the parameters of open_client in place of the flags of commands.")
+def test_failures_name_parameters_and_not_flags_except_in_commands(program: Program) -> None:
+    waiting = [request(), hang()]
+    truncated = [request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"), hang()]
+    with Server(waiting, truncated) as server:
+        ran = program(
+            """
+            def show(call):
+                try:
+                    call()
+                except XapiError as error:
+                    print(error)
+
+            show(lambda: xapi_cli.open_client(timeout="soon"))
+            show(lambda: xapi_cli.open_client(ca_bundle="/missing.pem"))
+            show(lambda: xapi_cli.open_client("nowhere"))
+            client = xapi_cli.open_client(timeout=0.5)
+            show(lambda: client.get("https://other.test/"))
+            show(lambda: client.get("/"))
+            with client.stream("GET", "/") as response:
+                show(response.read)
+            """,
+            with_token(server),
+        )
+
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("timeout: 'soon' is not a valid duration; "), ran
+    assert lines[1].startswith("ca_bundle: /missing.pem cannot be read (")
+    assert lines[2] == "profile 'nowhere' does not exist; create it with `xapi login --profile nowhere`"
+    assert lines[3].endswith("; use only the path, or set base_url")
+    assert [line.rpartition("; ")[2] for line in lines[4:]] == ["raise timeout to wait longer"] * 2
 
 
 def test_max_time_does_not_apply(program: Program, sandbox: Sandbox) -> None:

@@ -1,14 +1,17 @@
 """The Python API: an `httpx.Client` with base URL, token and automatic login built in."""
 
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.errors import UNAUTHORIZED, RedirectError, TokenRejected, UsageError
+from xapi_cli.errors import UNAUTHORIZED, RedirectError, TokenRejected, UsageError, XapiError
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.content_coding import accepted, decode
 from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send
@@ -20,7 +23,7 @@ from xapi_cli.request import items, read_only
 from xapi_cli.request.calls import Call, displayed
 from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.runtime import Runtime
-from xapi_cli.settings.table import LIBRARY_PARAMETERS
+from xapi_cli.settings.table import LIBRARY_PARAMETERS, SETTINGS
 from xapi_cli.system.render import printable
 from xapi_cli.system.terminal import Terminal
 
@@ -40,8 +43,36 @@ def open_client(profile: str | None = None, **overrides: str | float | bool | os
     from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
     all other statuses.
     """
-    runtime = _LibraryRuntime(profile, overrides)
-    return _LibraryClient(runtime, runtime.tokens())
+    with _naming_parameters():
+        runtime = _LibraryRuntime(profile, overrides)
+        return _LibraryClient(runtime, runtime.tokens())
+
+
+@contextmanager
+def _naming_parameters() -> Iterator[None]:
+    """Let a failure name the parameters of `open_client` in place of the flags of commands."""
+    try:
+        yield
+    except XapiError as error:
+        error.message = _with_parameters(error.message)
+        error.hint = error.hint and _with_parameters(error.hint)
+        raise
+
+
+def _with_parameters(text: str) -> str:
+    """Return *text* with parameters in place of flags, except in the commands that it suggests."""
+    return _flags().sub(lambda found: _parameters().get(found[0], found[0]), text)
+
+
+@cache
+def _parameters() -> dict[str, str]:
+    names = ("profile", *LIBRARY_PARAMETERS)
+    return {flag: name for name in names for flag in SETTINGS[name].flags}
+
+
+@cache
+def _flags() -> re.Pattern[str]:
+    return re.compile(rf"`[^`]*`|(?<![\w-])(?:{'|'.join(_parameters())})(?![\w-])")
 
 
 class _LibraryRuntime(Runtime):
@@ -71,7 +102,7 @@ class _LogTerminal(Terminal):
         """Log *text*, a message about what xapi did, at level INFO."""
         import logging
 
-        logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(text)))
+        logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(_with_parameters(text))))
 
     def warn(self, text: str, *, repeats: bool = False) -> None:
         """Log the warning *text*, once unless it *repeats*."""
@@ -79,7 +110,7 @@ class _LogTerminal(Terminal):
 
         if repeats or text not in self._warned:
             self._warned.add(text)
-            logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(text)))
+            logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(_with_parameters(text))))
 
 
 class _LibraryClient(httpx.Client):
@@ -100,7 +131,14 @@ class _LibraryClient(httpx.Client):
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
         """Return the request for *url*, resolved against the base URL; raises UsageError if *url* is not valid."""
-        return super().build_request(method, urls.resolve(self._root, str(url)), **more)
+        with _naming_parameters():
+            target = urls.resolve(self._root, str(url))
+        return super().build_request(method, target, **more)
+
+    def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
+        """Return the response to *request*; raises the exceptions of `xapi_cli.errors`."""
+        with _naming_parameters():
+            return super().send(request, **more)
 
     def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
         target = urls.join(str(request.url), response.headers["Location"])
@@ -311,7 +349,8 @@ class _Stream(httpx.SyncByteStream):
         self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._response.chunks()
+        with _naming_parameters():
+            yield from self._response.chunks()
 
     def close(self) -> None:
         self._response.close()
