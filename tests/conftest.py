@@ -1,10 +1,11 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in os.environ.keys() - {"XAPI_TESTS_PROGRAM"}:  # the workers of pytest-xdist need it too
         if name.startswith("XAPI_") or name.lower().endswith("_proxy") or name in {"SSL_CERT_FILE", "SSL_CERT_DIR"}:
             del os.environ[name]  # settings of the developer must not affect the tests
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collection spare the tests, which stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
