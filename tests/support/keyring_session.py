@@ -8,11 +8,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
+
+if TYPE_CHECKING:
+    import secretstorage
 
 _PASSWORD = b"login password"  # stdin is the password, including a newline
 _NEEDED = ("dbus-daemon", "gnome-keyring-daemon")
@@ -66,9 +70,9 @@ class KeyringSession:
     @property
     def is_usable(self) -> bool:
         """Whether the daemon is running and unlocked."""
-        code = "import secretstorage as s; print(s.get_default_collection(s.dbus_init()).is_locked())"
-        with suppress(subprocess.SubprocessError):  # no daemon responds
-            return self.lives and self.python(code) == "False\n"
+        # If no daemon responds, the bus, jeepney and secretstorage each have their own errors.
+        with suppress(Exception), self._collection() as collection:
+            return self.lives and not collection.is_locked()
         return False
 
     def freeze(self) -> None:
@@ -81,7 +85,8 @@ class KeyringSession:
 
     def lock(self) -> None:
         """Lock the keyring; without a display, no dialog can prompt to unlock it."""
-        self.python("import secretstorage as s; s.get_default_collection(s.dbus_init()).lock()")
+        with self._collection() as collection:
+            collection.lock()
 
     def restart(self) -> None:
         """Kill the daemon and start another, which is unlocked."""
@@ -91,9 +96,9 @@ class KeyringSession:
 
     def clear(self) -> None:
         """Delete all items."""
-        self.python(
-            "import secretstorage as s; [i.delete() for i in s.get_default_collection(s.dbus_init()).get_all_items()]"
-        )
+        with self._collection() as collection:
+            for item in collection.get_all_items():
+                item.delete()
 
     def count(self, text: str = "") -> int:
         """Return the number of items whose label contains *text*."""
@@ -101,8 +106,8 @@ class KeyringSession:
 
     def labels(self) -> list[str]:
         """Return the labels of all items."""
-        code = "import secretstorage as s\nfor i in s.get_default_collection(s.dbus_init()).get_all_items(): "
-        return self.python(f"{code}print(i.get_label())").splitlines()
+        with self._collection() as collection:
+            return [item.get_label() for item in collection.get_all_items()]
 
     def python(self, code: str) -> str:
         """Run *code* in the session and return its output."""
@@ -114,6 +119,16 @@ class KeyringSession:
             timeout=30,
             check=True,
         ).stdout
+
+    @contextmanager
+    def _collection(self) -> "Iterator[secretstorage.Collection]":
+        """Connect to the bus; a new interpreter for each access would take longer than most tests."""
+        import secretstorage
+        from jeepney.io.blocking import open_dbus_connection
+
+        with open_dbus_connection(self.environ["DBUS_SESSION_BUS_ADDRESS"]) as connection:
+            connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=30)
+            yield secretstorage.get_default_collection(connection)
 
     def _started(self) -> "subprocess.Popen[bytes]":
         daemon = subprocess.Popen(
