@@ -55,17 +55,24 @@ COMPATIBLE := $(patsubst %/,%,$(filter-out $(patsubst %,tests/%/,agent fuzz host
 test-compatible:
 	@$(MAKE) --no-print-directory test TESTS='$(COMPATIBLE)'
 
+# What requests contain, and which results follow from responses, depends neither on the process that runs a command nor on
+# the system: these tests run once on each of the two versions of Python that run most tests.
+ANYWHERE := $(patsubst %,tests/commands/test_%.py, \
+	api_diff api_show batch_expect batch_merge_incomplete batch_retry batch_shards profile_headers read_only request_curl \
+	request_curl_options request_expect request_meta request_options request_pages request_pages_failures \
+	request_pages_links request_redirects request_retry request_until request_usage request_validation)
+
 # The tests that run the program often, with the agent behind it; test-agent-all also runs those that take long, need no
-# agent, or run commands that never use it, such as batch.
+# agent, have the same result anywhere, or run commands that never use it, such as batch.
 NEVER_IN_AGENT := $(foreach name,batch* demo responses_agree sandbox,$(wildcard tests/commands/test_$(name).py)) \
 	tests/journeys/test_clock_steps.py
-BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT),$(wildcard tests/commands/test_*.py tests/journeys/test_*.py)) \
+BEHIND_AGENT ?= $(filter-out $(NEVER_IN_AGENT) $(ANYWHERE),$(wildcard tests/commands/test_*.py tests/journeys/test_*.py)) \
 	tests/cli/test_error_messages.py tests/cli/test_help.py
 
 # Those of test-compatible that remain where test-agent runs too.
 test-remaining:
-	@$(MAKE) --no-print-directory test TESTS='$(filter-out tests/cli tests/commands tests/journeys,$(COMPATIBLE)) $(NEVER_IN_AGENT) \
-	  $(filter-out $(BEHIND_AGENT),$(wildcard tests/cli/test_*.py)) tests/cli/completions'
+	@$(MAKE) --no-print-directory test TESTS='$(filter-out tests/cli tests/commands tests/journeys,$(COMPATIBLE)) \
+	  $(sort $(NEVER_IN_AGENT) $(ANYWHERE)) $(filter-out $(BEHIND_AGENT),$(wildcard tests/cli/test_*.py)) tests/cli/completions'
 
 test-agent: $(DEVELOPMENT) $(INSTALLED)
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/$(PROGRAM)/bin/xapi" \
@@ -74,11 +81,12 @@ test-agent: $(DEVELOPMENT) $(INSTALLED)
 test-agent-all: $(DEVELOPMENT) $(INSTALLED)
 	@$(OF_PROGRAM) $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.agent.behind -m "not soak" --ignore tests/agent $(PYTEST_ARGS) tests
 
-# The tests whose results can depend on the version of a dependency: not those of xapi's own engines, and not those of
-# signals, processes, locks, files and terminals.
+# The tests whose results can depend on the version of a dependency: not those of xapi's own engines and formats, and not
+# those of signals, processes, locks, files and terminals.
 OWN := $(patsubst %,tests/%,auth batch commands journeys proxy settings system tools)
-OWN_COMMANDS := $(patsubst %,tests/commands/test_%,batch% exec% log% profile% proxy% quiet% request_continue% request_pages_% \
-	request_replay% request_ret% request_size% request_term% sandbox% terminal% token%)
+OWN_COMMANDS := $(patsubst %,tests/commands/test_%,api_diff% api_show% batch% credential% exec% log% overridden% profile% proxy% \
+	quiet% read_only% request_continue% request_curl% request_meta% request_pages% request_replay% request_ret% request_size% \
+	request_term% request_until% request_validation% sandbox% terminal% token%)
 DEPENDENT := $(filter-out $(OWN),$(COMPATIBLE)) $(filter-out $(OWN_COMMANDS),$(wildcard tests/commands/test_*.py)) \
 	$(patsubst %,tests/commands/test_%.py,batch batch_jq login login_terminal token_show) $(wildcard tests/journeys/test_*storage.py)
 
@@ -100,12 +108,23 @@ $(WINDOWS): $(DEVELOPMENT) $(INSTALLED) tests/windows/wine.py requirements.txt r
 	@$(VENV)/bin/python -m tests.windows.wine $(INSTALLER)/wheel/*.whl
 	@touch $@
 
-# The tests of what a user does; those of Wine take a second each, so a selection runs for each change.
+# The tests of what a user does; those of Wine take two seconds each, so a selection runs for each change: of each command
+# that has other files, processes, terminals or locks there, without the families that test how a line is read, and which
+# exit code a response has. test-windows-all runs these too.
 BEHAVIOR := $(wildcard tests/commands/test_*.py tests/journeys/test_*.py tests/machines/test_*.py) \
 	tests/cli/test_error_messages.py tests/hostile/test_machine.py
 ON_WINDOWS := $(patsubst %,tests/commands/test_%.py,login logout request token_show batch batch_journal batch_jq) \
 	tests/journeys/test_storage.py tests/windows
-test-windows: SELECTED = $(ON_WINDOWS)
+READ_AS_ANYWHERE := $(patsubst %,--deselect tests/commands/test_%, \
+	batch.py::test_an_invalid_line_is_reported_by_number_and_does_not_stop_the_rest \
+	login.py::test_each_failure_of_the_token_endpoint_has_its_exit_code \
+	login.py::test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent \
+	request.py::test_a_header_overrides_the_content_type_of_the_body \
+	request.py::test_query_parameters_and_headers_keep_the_order_of_the_command_line \
+	request.py::test_the_method_defaults_to_get_or_to_post_with_a_body \
+	token_show.py::test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent \
+	token_show.py::test_the_exec_credential_has_the_version_that_kubectl_requests)
+test-windows: SELECTED = $(ON_WINDOWS) $(READ_AS_ANYWHERE)
 test-windows-all: SELECTED = $(BEHAVIOR) tests/windows
 ifeq ($(WINE),)
 test-windows test-windows-all:
@@ -118,11 +137,8 @@ endif
 
 # The program on Linux without what macOS lacks: system interfaces, and /proc, which requires a mount namespace. What requests
 # contain, and how responses are shown, does not depend on these: test-macos-all runs those tests too.
-ON_EACH_SYSTEM := tests/cli/test_error_messages.py $(patsubst %,tests/commands/test_%.py, \
-	api_diff api_show batch_expect batch_merge_incomplete batch_retry batch_shards profile_headers read_only request_curl \
-	request_curl_options request_expect request_looks request_meta request_options request_pages request_pages_failures \
-	request_pages_links request_redirects request_retry request_until request_usage request_validation terminal_responses)
-test-macos: SELECTED = $(filter-out $(ON_EACH_SYSTEM),$(BEHAVIOR)) tests/macos
+ON_EACH_SYSTEM := tests/cli/test_error_messages.py $(patsubst %,tests/commands/test_%.py,request_looks terminal_responses)
+test-macos: SELECTED = $(filter-out $(ANYWHERE) $(ON_EACH_SYSTEM),$(BEHAVIOR)) tests/macos
 test-macos-all: SELECTED = $(BEHAVIOR) tests/macos
 test-macos test-macos-all:
 	@$(MAKE) --no-print-directory macos PROGRAM=build/macos
