@@ -31,7 +31,7 @@ def on_terminal(agent: Agent, *args: str, env: Environ = AUTO, program: str | No
 
 def attach(agent: Agent) -> None:
     """Wait for the agent that a command has started."""
-    wait_until(lambda: bool(agent.status().get("running")), "the agent is running")
+    wait_until(agent.status, "the agent is running")
     agent.attach()
 
 

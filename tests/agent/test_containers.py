@@ -97,8 +97,8 @@ def test_the_documented_mount_shares_the_keeper_and_nothing_else(
     assert sandbox.logins == 2  # the second one with the remembered password
 
     assert container.run(*show, options=state, env=env).code == 10
-    status = agent.status()
-    assert (status["pid"], status["warm"], status["tokens"]) == (before["pid"], before["warm"], 1)
+    after = agent.status()
+    assert (after["pid"], after["warm"], agent.report()["tokens"]) == (before["pid"], before["warm"], 1)
 
 
 @pytest.mark.parametrize("is_visible", [True, False])

@@ -106,7 +106,7 @@ class _Killer:
         if _expected(self._process, step) in {NO_TOKEN, LOST}:
             self.skip()  # no request arrives, or the server may fail to send the response
         if self._process == "relay":
-            self.loans = self._agent.status()["connections"]["loans"]
+            self.loans = self._agent.report()["connections"]["loans"]
         for pid in self.killed:
             with suppress(ProcessLookupError):  # a worker has ended before its client
                 os.kill(pid, signal.SIGKILL)

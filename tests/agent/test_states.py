@@ -143,7 +143,7 @@ def test_parallel_first_logins_start_one_agent_and_all_succeed(stopped: Agent, e
     assert [each for each in outcomes if each.code != 0] == []
     stopped.attach()
     assert _agents(stopped.directory) == [stopped.pid]
-    assert stopped.status()["tokens"] == 1
+    assert stopped.report()["tokens"] == 1
 
 
 def test_parallel_starts_start_one_agent_and_all_succeed(stopped: Agent) -> None:
@@ -201,7 +201,7 @@ def test_others_wait_for_an_agent_whose_start_was_killed(
     assert _ended(second) == Outcome(0, "", f"xapi: the agent is already running (process {pid})\n")
     assert _ended(login).code == 0
     stopped.attach()
-    assert (stopped.pid, stopped.status()["tokens"]) == (pid, 1)
+    assert (stopped.pid, stopped.report()["tokens"]) == (pid, 1)
 
 
 @pytest.mark.states(
@@ -290,7 +290,7 @@ def test_ctrl_c_in_a_terminal_while_a_login_starts_the_agent(stopped: Agent, env
     assert login.code == 0, login
     assert "already running" in stopped.xapi("agent", "start").err
     stopped.attach()
-    assert stopped.status()["tokens"] == 1
+    assert stopped.report()["tokens"] == 1
 
 
 @pytest.mark.slow
@@ -360,7 +360,7 @@ def test_others_wait_for_an_agent_that_is_ending(stopped: Agent, hold: Callable[
     assert _ended(start).code == 0
     assert _ended(login).code == 0
     stopped.attach()
-    assert (stopped.pid != pid, stopped.status()["tokens"]) == (True, 1)
+    assert (stopped.pid != pid, stopped.report()["tokens"]) == (True, 1)
 
 
 # the directory of warm-up requests

@@ -303,7 +303,7 @@ def test_a_login_starts_the_agent_with_a_note_and_the_token_ends_with_the_agent(
     assert first.code == 0
     assert first.err.splitlines()[0] == "xapi: agent started; it keeps tokens in memory until it stops"
     assert "agent started" not in xapi("login", env=env).err
-    assert (stopped.status()["tokens"], stopped.status()["cached"]) == (1, 0)
+    assert [stopped.report()[name] for name in ("tokens", "cached")] == [1, 0]
     for agent in ("on", "off"):
         assert xapi(*ME, "--no-login", env={**without_password(env), "XAPI_AGENT": agent}).code == 0
 
