@@ -171,16 +171,14 @@ def test_a_start_fails_if_the_first_worker_fails(stopped: Agent, tmp_path: Path)
 
 
 def test_a_start_ends_when_the_services_run(stopped: Agent) -> None:
-    for _ in range(3):
-        stopped.start()
-        assert stopped.services.keys() == {"keeper", "relay"}
-        assert stopped.xapi("agent", "stop").code == 0
-        wait_until(lambda: not is_running(stopped.pid), "the agent has ended")
+    stopped.start()
+
+    assert stopped.services.keys() == {"keeper", "relay"}
 
 
 def test_an_upgrade_while_the_modules_are_loaded_is_noticed(stopped: Agent, tmp_path: Path) -> None:
     package = tmp_path / "site-packages" / "xapi_cli"
-    shutil.copytree(Path(xapi_cli.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(xapi_cli.__file__).parent, package)
     code = (
         "import os, sys; from xapi_cli.agent import daemon, preload; load = preload.load\n"
         "def touch(directory): load(directory); os.utime(sys.argv[2], ns=(1, 1))\n"

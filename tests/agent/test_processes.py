@@ -303,7 +303,7 @@ class _Upgraded:
 
     def __init__(self, agent: Agent, directory: Path) -> None:
         self._package = directory / "site-packages" / "xapi_cli"
-        shutil.copytree(Path(xapi_cli.__file__).parent, self._package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(Path(xapi_cli.__file__).parent, self._package)
         search = {"PYTHONPATH": str(self._package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
         self._environ = agent.xapi.environment({**TOKEN, **search})
 

@@ -67,8 +67,13 @@ class Remote:
 
     def await_commands(self, *, warm: int) -> None:
         """Wait until the agent runs no command, and assert that it has run *warm* ones and refused none."""
-        wait_until(lambda: self.status()["running_commands"] == 0, "no command runs", 60)
-        status = self.status()
+        status: dict[str, Any] = {}
+
+        def is_idle() -> bool:
+            status.update(self.status())  # in a session of its own, which takes longer than a command
+            return bool(status["running_commands"] == 0)
+
+        wait_until(is_idle, "no command runs", 60)
         assert (status["warm"], status["cold"]) == (warm, {})
 
 

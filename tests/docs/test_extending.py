@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import xapi_cli
 from tests.support.pages import TEXTS, blocks_of, run_examples
 from tests.support.program import PYTHON, Xapi
 from tests.tools.documents import ROOT, SURFACE
@@ -35,7 +36,8 @@ def changed(text: str, diff: str) -> str:
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, changed as the page says, with a program in `bin`."""
     copy = tmp_path_factory.mktemp("extended")
-    for name in ("xapi_cli", "tests", "docs", "completions"):
+    shutil.copytree(Path(xapi_cli.__file__).parent, copy / "xapi_cli")  # with its bytecode
+    for name in ("tests", "docs", "completions"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "LICENSE", SURFACE):
         shutil.copy(path, copy)

@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import brotli
 import pytest
@@ -300,7 +301,9 @@ def test_a_zstd_body_that_needs_much_memory_is_rejected() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("coding", "pack"), [("br", brotli.compress), ("zstd", zstandard.ZstdCompressor(19).compress)])
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("br", partial(brotli.compress, quality=5)), ("zstd", zstandard.ZstdCompressor(19).compress)]
+)
 def test_a_bomb_in_br_or_zstd_is_decoded_in_small_blocks(coding: str, pack: Pack) -> None:
     bomb = pack(bytes(300 << 20))
     assert len(bomb) < 100_000

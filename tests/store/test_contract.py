@@ -35,10 +35,7 @@ def store(request: pytest.FixtureRequest, kind: str, opened: Open) -> Store:
         request.getfixturevalue("gnome")
     elif kind == "agent":
         request.getfixturevalue("keeper")
-    store = opened(kind)
-    for identity in (ME, OTHER, ELSEWHERE, ODD):
-        store.delete(identity)
-    return store
+    return opened(kind)
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
