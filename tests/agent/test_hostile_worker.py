@@ -125,7 +125,9 @@ def test_a_client_kills_no_process_that_has_the_id_of_a_worker_that_has_left(
     assert sleeper.poll() is None
 
 
-@pytest.mark.parametrize("begins", [False, True], ids=["before it has begun", "later"])
+@pytest.mark.parametrize(
+    "begins", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before it has begun", "later"]
+)
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
 )
@@ -165,7 +167,14 @@ def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(
     assert received[-100:] == b"x" * 100
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize(
+    "examples",
+    [
+        20,
+        pytest.param(60, marks=pytest.mark.slow),
+        pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
+)
 def test_a_client_exits_for_any_data_from_a_worker(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], examples: int
 ) -> None:

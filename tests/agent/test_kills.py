@@ -127,8 +127,8 @@ class _Killer:
 
 @pytest.mark.parametrize(
     "process, step",
-    [  # each process, and each step, is quick to test
-        pytest.param(process, step, marks=pytest.mark.slow if row != column else ())
+    [  # other modules kill the client, the services and the master in other ways
+        pytest.param(process, step, marks=pytest.mark.slow if row != column or process != "worker" else ())
         for row, process in enumerate(PROCESSES)
         for column, step in enumerate(STEPS)
     ],

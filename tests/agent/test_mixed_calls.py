@@ -135,7 +135,7 @@ def api() -> Iterator[str]:
 @pytest.mark.parametrize(
     "count",
     [
-        24,
+        2 * _KINDS,
         pytest.param(240, marks=pytest.mark.slow),
         pytest.param(5000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],

@@ -228,6 +228,7 @@ def test_a_stopped_agent_finishes_its_commands(own_agent: Agent) -> None:
     wait_until(lambda: not is_running(own_agent.pid), "the agent has ended")
 
 
+@pytest.mark.slow  # test_stops replaces one that was stopped before
 def test_a_killed_agent_is_replaced(own_agent: Agent) -> None:
     os.kill(own_agent.pid, signal.SIGKILL)
     wait_until(lambda: not is_running(own_agent.pid), "the agent has ended")
@@ -238,7 +239,7 @@ def test_a_killed_agent_is_replaced(own_agent: Agent) -> None:
     assert own_agent.status()["warm"] == 1
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("is_replaced", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_agent_whose_sockets_were_removed_ends(own_agent: Agent, is_replaced: bool) -> None:
     """Like the end of a login session: nothing could reach it, nor the tokens that it holds."""
     old = own_agent.pid

@@ -101,7 +101,14 @@ def test_a_request_that_is_too_long_is_not_sent() -> None:
         protocol.request(["x" * protocol.MAX_REQUEST], {}, has_terminal=False, errors="strict")
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize(
+    "examples",
+    [
+        20,
+        pytest.param(60, marks=pytest.mark.slow),
+        pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
+)
 def test_the_agent_survives_any_data(open_agent: Agent, examples: int) -> None:
     """Each example costs a worker, so the examples share the agent."""
     agent = open_agent

@@ -173,7 +173,8 @@ def _comparable(outcome: object, url: str) -> str:
     )
 
 
-@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_terminal tests prompts on other terminals
+@pytest.mark.parametrize("mode", ["on", "off"])
 def test_a_prompt_reads_the_password_from_the_terminal_of_the_session(
     remote: Remote, sandbox: Sandbox, mode: str
 ) -> None:
@@ -207,7 +208,8 @@ def test_ctrl_c_interrupts_a_command_of_a_session(remote: Remote, mode: str) -> 
     remote.await_commands(warm=int(mode == "on"))
 
 
-@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["on", "off"])
 def test_a_dropped_connection_ends_a_command_on_a_terminal(remote: Remote, mode: str) -> None:
     remote.start_agent()
     with Server([request(), hang()]) as server:
@@ -221,7 +223,8 @@ def test_a_dropped_connection_ends_a_command_on_a_terminal(remote: Remote, mode:
     remote.await_commands(warm=int(mode == "on"))
 
 
-@pytest.mark.parametrize("mode", ["on", pytest.param("off", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["on", "off"])
 def test_a_dropped_connection_does_not_end_a_command_without_a_terminal(remote: Remote, mode: str) -> None:
     remote.start_agent()
     may_respond = threading.Event()

@@ -57,7 +57,7 @@ if "--foreground" in sys.argv:
     main()
 daemon.run_in_background(sys.argv[4:])
 """
-_COUNT = 12
+_at_once = pytest.mark.parametrize("count", [4, pytest.param(12, marks=pytest.mark.slow)])
 
 
 class Held:
@@ -136,8 +136,9 @@ def _agents(directory: Path) -> list[int]:
 # many at once
 
 
-def test_parallel_first_logins_start_one_agent_and_all_succeed(stopped: Agent, env: Environ) -> None:
-    running = [stopped.xapi.start("login", env=env) for _ in range(_COUNT)]
+@_at_once
+def test_parallel_first_logins_start_one_agent_and_all_succeed(stopped: Agent, env: Environ, count: int) -> None:
+    running = [stopped.xapi.start("login", env=env) for _ in range(count)]
     outcomes = [_ended(process) for process in running]
 
     assert [each for each in outcomes if each.code != 0] == []
@@ -146,18 +147,20 @@ def test_parallel_first_logins_start_one_agent_and_all_succeed(stopped: Agent, e
     assert stopped.report()["tokens"] == 1
 
 
-def test_parallel_starts_start_one_agent_and_all_succeed(stopped: Agent) -> None:
-    running = [stopped.xapi.start("agent", "start") for _ in range(_COUNT)]
+@_at_once
+def test_parallel_starts_start_one_agent_and_all_succeed(stopped: Agent, count: int) -> None:
+    running = [stopped.xapi.start("agent", "start") for _ in range(count)]
     outcomes = [_ended(process) for process in running]
 
     stopped.attach()
     started = f"xapi: agent started (process {stopped.pid})\n"
     found = f"xapi: the agent is already running (process {stopped.pid})\n"
-    assert sorted(each.err for each in outcomes) == [started] + [found] * (_COUNT - 1)
+    assert sorted(each.err for each in outcomes) == [started] + [found] * (count - 1)
     assert {each.code for each in outcomes} == {0}
     assert _agents(stopped.directory) == [stopped.pid]
 
 
+@pytest.mark.slow
 def test_parallel_starts_and_stops_all_succeed(stopped: Agent) -> None:
     commands = ["start", "start", "start", "stop"] * 2
     outcomes = [_ended(process) for process in [stopped.xapi.start("agent", command) for command in commands]]
@@ -257,7 +260,9 @@ def test_a_signal_that_ends_a_starting_agent_is_not_reported_as_a_success(
     assert {path.name for path in stopped.directory.iterdir()} == {"lock"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_signal_during_a_warm_up_request_ends_an_agent_in_the_foreground(
     stopped: Agent, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -114,10 +114,17 @@ def test_the_first_command_starts_the_agent_in_the_service_and_later_ones_use_it
 
 
 @pytest.mark.parametrize(
-    "line", ["xapi agent start", pytest.param("xapi login --storage agent", marks=pytest.mark.slow)]
+    "line, times",
+    [
+        ("xapi agent start", 1),
+        pytest.param("xapi agent start", 2, marks=pytest.mark.slow),
+        pytest.param("xapi login --storage agent", 2, marks=pytest.mark.slow),
+    ],
 )
-def test_a_command_that_starts_an_agent_starts_the_service(manager: Manager, sandbox: Sandbox, line: str) -> None:
-    for _ in range(2):
+def test_a_command_that_starts_an_agent_starts_the_service(
+    manager: Manager, sandbox: Sandbox, line: str, times: int
+) -> None:
+    for _ in range(times):
         assert manager.run(line, {**sandbox.settings, "XAPI_AGENT": "off"}).code == 0
         assert manager.status()["pid"] == int(manager.show("xapi-agent.service", "MainPID"))
         assert manager.run("xapi token show", _TOKEN) == Outcome(0, "t0ken\n")
@@ -128,6 +135,7 @@ def test_a_command_that_starts_an_agent_starts_the_service(manager: Manager, san
         assert manager.show("xapi-agent.socket", "SubState") == "listening"
 
 
+@pytest.mark.slow  # without a manager, test_processes tests the same
 def test_a_command_in_progress_completes_when_the_service_is_stopped(manager: Manager) -> None:
     may_respond = threading.Event()
     with Server([request(), wait_for(may_respond), send(OK)]) as server:
@@ -146,6 +154,7 @@ def test_a_command_in_progress_completes_when_the_service_is_stopped(manager: Ma
     assert machine.path(f"{ALICE.home}/out").read_bytes() == b"ok"
 
 
+@pytest.mark.slow  # without a manager, test_processes removes the sockets as the end of a session does
 def test_the_agent_ends_with_the_session(manager: Manager) -> None:
     assert manager.run("xapi token show", _TOKEN) == Outcome(0, "t0ken\n")
     assert manager.has_process_of_agent()

@@ -412,7 +412,13 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("data", GARBAGE, ids=range(len(GARBAGE)))
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(data, id=str(number), marks=pytest.mark.slow if number % 2 else ())  # each mark takes long
+        for number, data in enumerate(GARBAGE)
+    ],
+)
 def test_garbage_is_ignored(failures: LoginFailures, tmp_path: Path, data: bytes) -> None:
     _record_all(failures)
     for path in (tmp_path / "failures").iterdir():

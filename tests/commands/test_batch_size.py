@@ -108,8 +108,8 @@ def _peak(xapi: Xapi, count: int, *args: str, env: Any) -> tuple[bytes, float]:
 
 @pytest.mark.parametrize(
     "kind, args",
-    [  # each kind, and each of the options, is quick to test
-        pytest.param(kind, args, marks=pytest.mark.slow if (row + column) % 3 else ())
+    [  # each of the options is quick to test; JSON takes longest
+        pytest.param(kind, args, marks=pytest.mark.slow if (row + column) % 3 or kind in {"JSON", "binary"} else ())
         for row, kind in enumerate(BODIES)
         for column, args in enumerate(
             [("-j", "16"), ("-j", "64", "--ordered", "--journal", "j"), ("-j", "64", "--ordered")]
@@ -137,7 +137,13 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("steps", [pytest.param(FAILING[name], id=name) for name in FAILING])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(FAILING[name], id=name, marks=pytest.mark.slow if name in {"truncated", "reset"} else ())
+        for name in FAILING
+    ],
+)
 def test_the_bodies_of_lines_that_failed_are_freed(xapi: Xapi, steps: list[Step]) -> None:
     with Server(*[[request(), *steps]] * 25) as server:
         code, peak, lines = measured(xapi, 25, "-j", "1", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
@@ -146,7 +152,7 @@ def test_the_bodies_of_lines_that_failed_are_freed(xapi: Xapi, steps: list[Step]
     assert peak < 120
 
 
-@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize("is_refused", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_requests_of_lines_that_failed_are_freed(xapi: Xapi, tmp_path: Path, is_refused: bool) -> None:
     line = f'{{"path":"/n","data":"{"x" * 4 * MIB}"}}\n'
     (tmp_path / "in").write_text(line * 30)
@@ -228,7 +234,7 @@ def test_the_decoders_of_small_responses_with_large_windows_share_the_budget(xap
     assert peak < 100
 
 
-@pytest.mark.parametrize("args", [(), ("--ordered", "--journal", "j")])
+@pytest.mark.parametrize("args", [(), pytest.param(("--ordered", "--journal", "j"), marks=pytest.mark.slow)])
 def test_bodies_that_are_decoded_once_share_the_budget(xapi: Xapi, args: tuple[str, ...]) -> None:
     blocks = ((5000 << 3 | 1 << 1).to_bytes(3, "little") + b"x") * 2000  # RFC 8878, 3.1.1.2: a repeated byte
     frame = b"\x28\xb5\x2f\xfd\x00\x58" + blocks + b"\x01\x00\x00"

@@ -237,7 +237,13 @@ def test_a_path_that_a_request_refuses_is_not_offered(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request /").out == "/a\n"
 
 
-@pytest.mark.parametrize("paths", [[f"/a{n:05}" for n in range(20_000)], [f"/{'a' * 1900}{n}" for n in range(900)]])
+@pytest.mark.parametrize(
+    "paths",
+    [
+        pytest.param([f"/a{n:05}" for n in range(20_000)], marks=pytest.mark.slow),
+        [f"/{'a' * 1900}{n}" for n in range(900)],
+    ],
+)
 def test_of_very_many_words_a_limited_number_with_the_same_beginning_is_offered(xapi: Xapi, paths: list[str]) -> None:
     load(xapi, openapi({path: {"get": {}} for path in (*paths, "/b")}))
 

@@ -47,11 +47,16 @@ class compile:
     ("code", "reason"),
     [
         (None, "--jq requires libjq, which is not installed"),
-        ("raise ImportError('wrong architecture')\n", "libjq cannot be used: wrong architecture"),
         ("raise OSError('first\\nsecond')\n", "libjq cannot be used: first second"),
-        ("def compile(text): return text\n", "libjq cannot be used: 'str' object has no attribute 'input_text'"),
-        (_OLD_LIBRARY, "libjq cannot be used: the package jq is older than 1.6"),
         ("import os; os._exit(9)\n", "libjq cannot be used: its process ended with exit code 9"),
+        *(
+            pytest.param(code, f"libjq cannot be used: {reason}", marks=pytest.mark.slow)
+            for code, reason in (
+                ("raise ImportError('wrong architecture')\n", "wrong architecture"),
+                ("def compile(text): return text\n", "'str' object has no attribute 'input_text'"),
+                (_OLD_LIBRARY, "the package jq is older than 1.6"),
+            )
+        ),
     ],
 )
 @pytest.mark.states("Without libjq, xapi exits with code 2.")
@@ -132,7 +137,9 @@ def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, sandbox: Sandbo
     assert TOKEN not in outcome.out
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "number, code", [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, number: int, code: int) -> None:
     served = threading.Event()
 

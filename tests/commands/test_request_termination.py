@@ -194,12 +194,18 @@ def _shell(xapi: Xapi, command: str, env: dict[str, str]) -> Outcome:
     return Outcome(process.returncode, out.decode(), err.decode())
 
 
+_PRINTING = ["--help", "--version", "", "request --help", "request /x-api/me", "request --curl /x-api/me", "token show",
+             "token show --json", "token status", "profile show"]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "args",
-    ["--help", "--version", "", "request --help", "request /x-api/me", "request --curl /x-api/me", "token show",
-     "token show --json", "token status", "profile show"],
-)  # fmt: skip
-@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+    "where, args",
+    [  # each command is quick to test
+        pytest.param(where, args, marks=pytest.mark.slow if (row + column) % 2 else ())
+        for row, where in enumerate([">&-", ">/dev/full"])
+        for column, args in enumerate(_PRINTING)
+    ],
+)
 def test_an_unwritable_stdout_exits_with_14(xapi: Xapi, sandbox: Sandbox, args: str, where: str) -> None:
     assert xapi("login", env=sandbox.settings).code == 0
 

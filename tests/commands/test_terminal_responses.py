@@ -82,14 +82,14 @@ def _of_part(name: str) -> set[int]:
     "words, replies, codes",
     [
         ("GET -o out -i -v --meta -", SAMPLE, _of_status),
-        ("GET --jq .", SAMPLE, _of_status),
-        ("GET --expect true", SAMPLE, _of_expectation),
         ("GET --until . --every 5s --max-time 0.3", SAMPLE, _of_wait),
         ("GET --paginate", SAMPLE, _of_page),
         ("HEAD", HEADS, _of_status),
         *(
             pytest.param(*row, marks=pytest.mark.slow)
             for row in [
+                ("GET --jq .", SAMPLE, _of_status),
+                ("GET --expect true", SAMPLE, _of_expectation),
                 ("GET", EMPTY | OTHERS, _of_status),
                 ("DELETE -o out", EMPTY | OTHERS, _of_status),
                 ("GET -o out --continue", SAMPLE, _of_part),

@@ -115,7 +115,14 @@ def test_no_setting_is_read_from_the_current_directory(xapi: Xapi, sandbox: Sand
         assert other.received == []
 
 
-@pytest.mark.parametrize("name", ["PYTHONDEVMODE", "PYTHONFAULTHANDLER", "PYTHONVERBOSE", "PYTHONTRACEMALLOC"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PYTHONDEVMODE",
+        "PYTHONVERBOSE",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("PYTHONFAULTHANDLER", "PYTHONTRACEMALLOC")),
+    ],
+)
 def test_the_output_of_python_options_contains_no_secret(xapi: Xapi, sandbox: Sandbox, name: str) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": CANARY, name: "1"}
 

@@ -94,8 +94,15 @@ def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
     )
 
 
-@pytest.mark.parametrize("jobs", ["1", "8"])
-@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    "jobs, is_secure",
+    [
+        pytest.param("1", False, id="plain-1"),
+        pytest.param("8", True, id="tls-8"),
+        pytest.param("8", False, id="plain-8", marks=pytest.mark.slow),
+        pytest.param("1", True, id="tls-1", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
 def test_no_line_of_a_batch_receives_surplus_bytes(
     xapi: Xapi, server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool, jobs: str

@@ -189,21 +189,21 @@ def test_a_token_from_exec_is_used_for_its_base_url(prod: Xapi, sandbox: Sandbox
     assert sandbox.logins == 1
 
 
+_COMMANDS = ["request DELETE /thing", "token show", "token status", "exec true", "batch", "login", "logout"]
+
+
 @pytest.mark.parametrize(
-    "args",
-    [
-        ("request", "DELETE", "/thing"),
-        ("token", "show"),
-        ("token", "status"),
-        ("exec", "true"),
-        ("batch",),
-        ("login",),
-        ("logout",),
+    "args, selection",
+    [  # each command, and each selection, is quick to test
+        pytest.param(
+            tuple(command.split()),
+            tuple(selection.split()),
+            id=f"{selection}-{command}",
+            marks=pytest.mark.slow if (row + column) % 3 else (),
+        )
+        for row, command in enumerate(_COMMANDS)
+        for column, selection in enumerate(["-p staging", "--base-url {staging}", "XAPI_PROFILE=staging"])
     ],
-    ids=" ".join,
-)
-@pytest.mark.parametrize(
-    "selection", [("-p", "staging"), ("--base-url", "{staging}"), ("XAPI_PROFILE=staging",)], ids=" ".join
 )
 @pytest.mark.states(
     "If --base-url, --profile, a variable or the profile selects a different base URL, the command exits with "

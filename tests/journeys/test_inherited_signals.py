@@ -189,8 +189,14 @@ def test_an_exit_status_that_other_code_has_read_is_not_that_of_a_success() -> N
     assert describe_failure(UNKNOWN_EXIT) == "has ended, but its exit status is unknown"
 
 
-@pytest.mark.parametrize("thread", [False, True])
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(
+    "host, thread",
+    [  # each program is quick to test
+        pytest.param(host, thread, marks=pytest.mark.slow if (row + column) % 2 else ())
+        for row, host in enumerate(HOSTS)
+        for column, thread in enumerate([False, True])
+    ],
+)
 def test_the_library_reads_exit_statuses_in_any_program(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path, host: str, thread: bool
 ) -> None:

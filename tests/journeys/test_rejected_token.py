@@ -52,7 +52,20 @@ def _rejections(xapi: Xapi) -> list[str]:
     return os.listdir(directory) if directory.exists() else []
 
 
-@pytest.mark.parametrize("command", [ME, (*ME, "--no-login"), ("batch",), CHECK], ids=" ".join)
+@pytest.mark.parametrize(
+    "logged_in, command",
+    [  # each storage, and each command, is quick to test
+        pytest.param(
+            storage,
+            command,
+            id=f"{storage}-{' '.join(command)}",
+            marks=pytest.mark.slow if (row + column) % 2 else (),
+        )
+        for row, storage in enumerate(["file", "keyring"])
+        for column, command in enumerate([ME, (*ME, "--no-login"), ("batch",), CHECK])
+    ],
+    indirect=["logged_in"],
+)
 @pytest.mark.states("After a 401, a script then exits with code 10 unless it has another source.")
 @pytest.mark.states(
     "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."

@@ -175,11 +175,14 @@ def test_any_location_of_the_directories_works_or_is_one_error_line(
 
 
 @pytest.mark.parametrize(
-    "env",
-    [{"LANG": "C", "LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"PYTHONIOENCODING": "ascii"}],
+    "storage, env",
+    [
+        pytest.param(storage, env, marks=pytest.mark.slow if (row + column) % 2 else ())
+        for row, storage in enumerate(["file", "keyring"])
+        for column, env in enumerate([{"LANG": "C", "LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"PYTHONIOENCODING": "ascii"}])
+    ],
     ids=repr,
 )
-@pytest.mark.parametrize("storage", ["file", "keyring"])
 def test_names_that_the_locale_cannot_encode_are_stored(xapi: Xapi, env: dict[str, str], storage: str) -> None:
     granted = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"access_token": "abc"}'
     with Server([serve(granted)]) as server:

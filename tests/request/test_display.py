@@ -289,6 +289,7 @@ def test_no_body_sends_control_sequences_to_a_terminal(body: bytes, size: int, c
 
 
 @given(_JSON, st.integers(1, 20), st.booleans(), st.booleans(), st.booleans())
+@pytest.mark.slow
 def test_json_in_a_pipe_has_the_same_value(value: object, size: int, colors: bool, indents: bool, sorts: bool) -> None:
     body = json.dumps(value).encode()
     chunks = [body[start : start + size] for start in range(0, len(body), size)]

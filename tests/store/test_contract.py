@@ -16,6 +16,7 @@ ELSEWHERE = Identity("https://api.test/v2", "me@example.com")
 ODD = Identity("https://xn--bcher-kva.test:8443/a", "\udcff b\u00fc\u202ccher\0'\"\\%")
 SHORT = Record(Token("short"))
 KEYRINGS = ["Plain", "Windows", "MacOS", "Duplicating", "Truncating"]  # of tests/support/keyrings
+IN_OTHER_PROCESSES = {"keyring", "helper"}  # each operation takes long
 KINDS = [storage.name for storage in STORES] + KEYRINGS
 
 
@@ -83,8 +84,7 @@ def test_a_password_is_stored_only_if_the_storage_remembers_passwords(store: Sto
 @pytest.mark.parametrize(
     "kind, length",
     [
-        # of a helper, each part starts several processes
-        pytest.param(kind, length, marks=pytest.mark.slow if kind == "helper" and length != 1281 else ())
+        pytest.param(kind, length, marks=pytest.mark.slow if kind in IN_OTHER_PROCESSES and length != 1281 else ())
         for kind in KINDS
         for length in (900, 1200, 1281, 5000, 65536)
     ],
@@ -114,6 +114,9 @@ def test_an_oversized_token_is_rejected_and_the_old_one_remains(store: Store, st
     assert store.read(ME) == SHORT
 
 
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in IN_OTHER_PROCESSES else ()) for kind in KINDS]
+)
 def test_any_sequence_of_writes_and_deletes_has_the_result_of_a_dict(store: Store, kind: str) -> None:
     examples = settings(max_examples=4 if kind == "helper" else 15)  # an operation of the others starts no process
     examples(given(_STEPS)(lambda steps: _compare_with_a_dict(store, steps)))()

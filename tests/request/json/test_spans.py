@@ -114,6 +114,7 @@ def _parts(text: str) -> list[str]:
 
 
 @given(st.lists(JSON), SEPARATORS, st.booleans())
+@pytest.mark.slow
 def test_the_elements_of_any_text_are_found(values: list[object], separators: tuple[str, str], plain: bool) -> None:
     text = json.dumps(values, separators=separators, ensure_ascii=plain)
 

@@ -104,6 +104,7 @@ def test_all_headers_are_searched() -> None:
         min_size=1,
     )
 )
+@pytest.mark.slow
 def test_links_with_any_quoted_text_are_read_back(given_links: list[tuple[str, str]]) -> None:
     def quoted(text: str) -> str:
         return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -76,7 +76,14 @@ def test_the_secret_service_is_found_and_remembered(
 
 @pytest.mark.parametrize(
     "remembered",
-    ["missing.Keyring", "json.Keyring", "keyring.backends.null.Keyring", "keyring.backends.fail.Keyring", "os.getcwd"],
+    [
+        "missing.Keyring",
+        "keyring.backends.null.Keyring",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("json.Keyring", "keyring.backends.fail.Keyring", "os.getcwd")
+        ),
+    ],
 )
 def test_a_remembered_backend_that_is_not_usable_is_searched_for_again(
     run: Run, state: Path, shared_gnome_keyring: KeyringSession, remembered: str
@@ -101,7 +108,14 @@ def test_a_remembered_backend_that_fails_is_replaced_in_the_same_access(
     assert file.read_text() == good
 
 
-@pytest.mark.parametrize("junk", [b"", b"\xff\xfe\x00", b"x" * 100_000, b"a b\n" * 9])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"\xff\xfe\x00",
+        b"a b\n" * 9,
+        *(pytest.param(junk, marks=pytest.mark.slow) for junk in (b"", b"x" * 100_000)),
+    ],
+)
 def test_garbage_in_the_remembered_backend_is_ignored(
     run: Run, state: Path, shared_gnome_keyring: KeyringSession, junk: bytes
 ) -> None:
@@ -173,7 +187,14 @@ def test_failing_plug_ins_are_ignored_without_output(
     assert with_more(env | shared_gnome_keyring.environ, run, BACKEND) == [SECRET_SERVICE]
 
 
-@pytest.mark.parametrize("address", ["disabled:", "unix:path=/nonexistent", "garbage", "autolaunch:"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "disabled:",
+        "unix:path=/nonexistent",
+        *(pytest.param(address, marks=pytest.mark.slow) for address in ("garbage", "autolaunch:")),
+    ],
+)
 def test_an_unusable_session_bus_is_reported_quickly(run: Run, address: str) -> None:
     started = time.monotonic()
     assert lines_of(run(BACKEND, {"DBUS_SESSION_BUS_ADDRESS": address}))[0].startswith("NoKeyring: ")
