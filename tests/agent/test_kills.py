@@ -192,7 +192,7 @@ def _check_nothing_is_left(agent: Agent, process: str) -> None:
     warm = agent.status()["warm"]
     assert agent.xapi("token", "show", env=TOKEN).out == "t0ken\n"
     assert agent.status()["warm"] == warm + 1
-    assert agent.status()["running_commands"] == 0
+    wait_until(lambda: agent.status()["running_commands"] == 0, "the command has ended for the master too")
 
 
 def _processes_in(agent: Agent) -> list[int]:
