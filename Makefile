@@ -56,7 +56,7 @@ test-compatible:
 	@$(MAKE) --no-print-directory test TESTS='$(COMPATIBLE)'
 
 # What requests contain, and which results follow from responses, depends neither on the process that runs a command nor on
-# the system: these tests run once on each of the two versions of Python that run most tests.
+# the system: test-agent, test-windows and test-macos leave these tests out.
 ANYWHERE := $(patsubst %,tests/commands/test_%.py, \
 	api_diff api_show batch_expect batch_merge_incomplete batch_retry batch_shards profile_headers read_only request_curl \
 	request_curl_options request_expect request_meta request_options request_pages request_pages_failures \
@@ -108,9 +108,9 @@ $(WINDOWS): $(DEVELOPMENT) $(INSTALLED) tests/windows/wine.py requirements.txt r
 	@$(VENV)/bin/python -m tests.windows.wine $(INSTALLER)/wheel/*.whl
 	@touch $@
 
-# The tests of what a user does; those of Wine take two seconds each, so a selection runs for each change: of each command
-# that has other files, processes, terminals or locks there, without the families that test how a line is read, and which
-# exit code a response has. test-windows-all runs these too.
+# The tests of what a user does. Under Wine, a test takes two seconds, so a selection runs for each change: the commands whose
+# files, processes, terminals or locks differ there, without the tests of how input is parsed and which exit code a response
+# has. test-windows-all runs all.
 BEHAVIOR := $(wildcard tests/commands/test_*.py tests/journeys/test_*.py tests/machines/test_*.py) \
 	tests/cli/test_error_messages.py tests/hostile/test_machine.py
 ON_WINDOWS := $(patsubst %,tests/commands/test_%.py,login logout request token_show batch batch_journal batch_jq) \
@@ -135,8 +135,8 @@ test-windows test-windows-all: $(WINDOWS)
 	  $(VENV)/bin/pytest -n $(JOBS) --dist worksteal -p tests.windows.under_wine -m "not soak and not slow" $(PYTEST_ARGS) $(SELECTED)
 endif
 
-# The program on Linux without what macOS lacks: system interfaces, and /proc, which requires a mount namespace. What requests
-# contain, and how responses are shown, does not depend on these: test-macos-all runs those tests too.
+# The program on Linux without what macOS lacks: system interfaces, and /proc, which requires a mount namespace. How
+# responses are shown does not depend on these either: test-macos-all runs those tests as well.
 ON_EACH_SYSTEM := tests/cli/test_error_messages.py $(patsubst %,tests/commands/test_%.py,request_looks terminal_responses)
 test-macos: SELECTED = $(filter-out $(ANYWHERE) $(ON_EACH_SYSTEM),$(BEHAVIOR)) tests/macos
 test-macos-all: SELECTED = $(BEHAVIOR) tests/macos

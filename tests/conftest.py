@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Let the garbage collection spare the tests, which stay until the end."""
+    """Exclude the collected tests from garbage collections, because they exist until the end."""
     gc.disable()
     try:
         return (yield)

@@ -175,7 +175,7 @@ class TokenRejected(AuthenticationError):
     """The API responded with 401 to a token that another login would not improve."""
 
 
-RESEND = "send the request again if it can be repeated"  # the hint for a truncated body: the server has processed it
+RESEND = "send the request again if it can be repeated"  # for a truncated body: the server has processed the request
 
 
 class NetworkError(XapiError):

@@ -50,7 +50,7 @@ def open_client(profile: str | None = None, **overrides: str | float | bool | os
 
 @contextmanager
 def _naming_parameters() -> Iterator[None]:
-    """Let a failure name the parameters of `open_client` in place of the flags of commands."""
+    """Replace the flags of commands in the text of a failure with the parameters of `open_client`."""
     try:
         yield
     except XapiError as error:

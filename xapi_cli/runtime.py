@@ -150,7 +150,7 @@ class Runtime:
         return hint
 
     def for_profile(self, text: str, name: str) -> str:
-        """Return *text* with the profile *name* added to the commands in it, unless they use that profile anyway."""
+        """Return *text* with --profile *name* added to the commands in it, unless this command selects that profile."""
         found = config_file.load(self.config_path)
         if name == resolve.selected_profile(self.flags, self.environ, found):
             return self.with_profile(text) or text

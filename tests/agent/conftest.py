@@ -136,9 +136,9 @@ class Agent:
         self._before = self.status()
 
     def status(self) -> dict[str, Any]:
-        """Return the status of its master, empty if none runs.
+        """Return the status of its master, empty if none runs; raises AgentError if it does not respond.
 
-        Tests wait for its changes; a command for each look would take most of the time that they wait for.
+        No command runs for it, because tests that wait for a change call this repeatedly.
         """
         found = control.status(self.xapi.environ) or {}
         if self._before and found:

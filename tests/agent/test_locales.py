@@ -97,7 +97,7 @@ def shared_agent(request: pytest.FixtureRequest, locales: str) -> Iterator[Runni
 
 @pytest.fixture(scope="module")
 def cold(tmp_path_factory: pytest.TempPathFactory, locales: str) -> Cold:
-    """Return the outcome of a command in a locale without an agent, which is the same for each agent."""
+    """Return a function that runs a command in a locale without an agent, once for all agents."""
     xapi = Xapi(tmp_path_factory.mktemp("cold") / "home")
     found: dict[object, _Outcome] = {}
 
@@ -142,7 +142,7 @@ def _run(xapi: Xapi, command: tuple[str | bytes, ...], environ: dict[str, str]) 
         [*PATIENT, *command], env={**settings, **environ}, cwd=xapi.home,
         stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
-    home = os.fsencode(xapi.home)  # differs from that of the other outcome
+    home = os.fsencode(xapi.home)  # differs between the runs with and without the agent
     return ended.returncode, ended.stdout.replace(home, b"HOME"), ended.stderr.replace(home, b"HOME")
 
 

@@ -228,7 +228,7 @@ def test_a_stopped_agent_finishes_its_commands(own_agent: Agent) -> None:
     wait_until(lambda: not is_running(own_agent.pid), "the agent has ended")
 
 
-@pytest.mark.slow  # test_stops replaces one that was stopped before
+@pytest.mark.slow  # test_stops kills a stopped agent and starts another
 def test_a_killed_agent_is_replaced(own_agent: Agent) -> None:
     os.kill(own_agent.pid, signal.SIGKILL)
     wait_until(lambda: not is_running(own_agent.pid), "the agent has ended")

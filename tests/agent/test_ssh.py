@@ -70,7 +70,7 @@ class Remote:
         status: dict[str, Any] = {}
 
         def is_idle() -> bool:
-            status.update(self.status())  # in a session of its own, which takes longer than a command
+            status.update(self.status())  # opens a session, which takes longer than the command
             return bool(status["running_commands"] == 0)
 
         wait_until(is_idle, "no command runs", 60)

@@ -415,7 +415,8 @@ GARBAGE = [
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(data, id=str(number), marks=pytest.mark.slow if number % 2 else ())  # each mark takes long
+        # computing the mark of a password takes long
+        pytest.param(data, id=str(number), marks=pytest.mark.slow if number % 2 else ())
         for number, data in enumerate(GARBAGE)
     ],
 )

@@ -190,12 +190,12 @@ def test_a_response_that_has_arrived_does_not_wait_for_all_that_has_arrived_of_l
 
     first, then = [request(), requested.append], [arrive, wait_for(is_over)]
     long = [*first, head, wait_for(may_continue), send(b"x" * 30_000), wait_for_long_ones, *then]
-    short = [*first, wait_for_long_ones, send(OK), *then]  # is last in the list of the system
+    short = [*first, wait_for_long_ones, send(OK), *then]  # becomes ready last, and so is last in the list of epoll
     with Server(*[long] * 4, short) as server:
         run = _Run(server, [Call("GET", server.url + "/n")] * 5, jobs=5)
         while len(requested) < 5 or run.budget.left > LIMIT - 4 * 60_000:  # a byte of a header counts three times
             run.engine.step(has_more=lambda: False)
-        run.engine.step(has_more=lambda: False)  # nothing is left in that list
+        run.engine.step(has_more=lambda: False)  # leaves nothing in that list
         left = run.budget.left
         may_continue.set()
         have_arrived.wait(60)
@@ -229,7 +229,8 @@ def test_a_response_that_others_overtook_does_not_wait_for_those_that_arrive_lat
     monkeypatch.setattr(engine, "_MAX_HANDICAP", 0)
     number = 12
     requested: list[Peer] = []
-    is_over, may_arrive, has_arrived = threading.Event(), *([threading.Event() for _ in range(number)] for _ in "12")
+    is_over = threading.Event()
+    may_arrive, has_arrived = ([threading.Event() for _ in range(number)] for _ in range(2))
 
     def response(index: int, *parts: bytes) -> list[Step]:
         then = [send(parts[-1]), lambda peer: has_arrived[index].set(), wait_for(is_over)]
@@ -243,7 +244,7 @@ def test_a_response_that_others_overtook_does_not_wait_for_those_that_arrive_lat
         for index in range(number):
             may_arrive[index].set()
             assert has_arrived[index].wait(20)
-            if index > 0:  # one response more has arrived than is processed
+            if index > 0:  # one more response has arrived than has been processed
                 run.engine.step(has_more=lambda: False)
         run.engine.close()
         is_over.set()

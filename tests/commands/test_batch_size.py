@@ -108,7 +108,7 @@ def _peak(xapi: Xapi, count: int, *args: str, env: Any) -> tuple[bytes, float]:
 
 @pytest.mark.parametrize(
     "kind, args",
-    [  # each of the options is quick to test; JSON takes longest
+    [  # the cases that are not slow have each option; JSON takes longest
         pytest.param(kind, args, marks=pytest.mark.slow if (row + column) % 3 or kind in {"JSON", "binary"} else ())
         for row, kind in enumerate(BODIES)
         for column, args in enumerate(

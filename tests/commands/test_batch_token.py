@@ -300,7 +300,7 @@ def test_no_request_waits_while_the_user_types_the_password(xapi: Xapi, tmp_path
 
 def test_a_line_that_was_replayed_five_times_does_not_stop_the_logins_of_others(xapi: Xapi) -> None:
     """Its last 401 arrives before the first success with the same token."""
-    others_with, rejected_with = ([threading.Event() for _ in range(10)] for _ in "12")
+    others_with, rejected_with = ([threading.Event() for _ in range(10)] for _ in range(2))
     may_succeed = threading.Event()
 
     def response(received: ReceivedRequest) -> Reply:
@@ -320,15 +320,15 @@ def test_a_line_that_was_replayed_five_times_does_not_stop_the_logins_of_others(
         process.stdin.write((jsonl({"path": "/rejected"}) + paths(30)).encode())
         process.stdin.flush()
         results = iter(map(json.loads, process.stdout))
-        codes = []
+        outcomes = []
         for result in results:
-            codes.append(result["error"]["kind"] if "error" in result else result["status"])
-            if codes[-1] == "auth":
+            outcomes.append(result["error"]["kind"] if "error" in result else result["status"])
+            if outcomes[-1] == "auth":
                 break
         may_succeed.set()
-        codes += [next(results).get("status") for _ in range(31 - len(codes))]
+        outcomes += [next(results).get("status") for _ in range(31 - len(outcomes))]
         api.alive.clear()  # the token becomes invalid
         out, err = process.communicate(paths(1).encode(), timeout=60)
 
-    assert (codes.count("auth"), codes.count(200), api.logins) == (1, 30, 7)
+    assert (outcomes.count("auth"), outcomes.count(200), api.logins) == (1, 30, 7)
     assert [line.get("status") for line in out_lines(out.decode())] == [200], err

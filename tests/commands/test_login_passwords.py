@@ -200,8 +200,8 @@ def test_the_keyring_stores_the_password_only_with_consent(xapi: Xapi, sandbox: 
 
 
 @pytest.mark.states(
-    "--no-remember also deletes a password that is already stored, even if an earlier login stored it in another "
-    "storage."
+    "--no-remember also deletes a password that is already stored, even if an earlier login stored it with another "
+    "storage option."
 )
 def test_no_remember_deletes_a_password_in_another_storage_and_keeps_its_token(xapi: Xapi, sandbox: Sandbox) -> None:
     items = xapi.home / "items.json"
@@ -227,4 +227,5 @@ def test_no_remember_warns_if_another_storage_cannot_be_used(xapi: Xapi, sandbox
 
     assert outcome.code == 0
     problem = "xapi: warning: a password of this account in keyring storage may not have been deleted: "
-    assert re.search(rf"{problem}reading the keyring failed .*; run `xapi doctor`, then log in again\n", outcome.err)
+    remedy = "run `xapi doctor`, then log in again with --no-remember"
+    assert re.search(rf"{problem}reading the keyring failed .*; {remedy}\n", outcome.err)

@@ -200,7 +200,7 @@ _PRINTING = ["--help", "--version", "", "request --help", "request /x-api/me", "
 
 @pytest.mark.parametrize(
     "where, args",
-    [  # each command is quick to test
+    [  # the cases that are not slow have each command
         pytest.param(where, args, marks=pytest.mark.slow if (row + column) % 2 else ())
         for row, where in enumerate([">&-", ">/dev/full"])
         for column, args in enumerate(_PRINTING)

@@ -194,7 +194,7 @@ _COMMANDS = ["request DELETE /thing", "token show", "token status", "exec true",
 
 @pytest.mark.parametrize(
     "args, selection",
-    [  # each command, and each selection, is quick to test
+    [  # the cases that are not slow have each command and each selection
         pytest.param(
             tuple(command.split()),
             tuple(selection.split()),

@@ -141,7 +141,7 @@ def test_completion_is_installed_only_in_the_users_own_home(xapi: Xapi, given: s
 
 @pytest.mark.parametrize(
     "storage, error",
-    [  # each error, and each storage, is quick to test
+    [  # the cases that are not slow have each error and each storage
         pytest.param(storage, error, marks=pytest.mark.slow if (row + column) % 2 else ())
         for row, storage in enumerate(["file", "none"])
         for column, error in enumerate(["ENOLCK", "EOPNOTSUPP", "ENOSYS"])

@@ -191,7 +191,7 @@ def test_an_exit_status_that_other_code_has_read_is_not_that_of_a_success() -> N
 
 @pytest.mark.parametrize(
     "host, thread",
-    [  # each program is quick to test
+    [  # the cases that are not slow have each program
         pytest.param(host, thread, marks=pytest.mark.slow if (row + column) % 2 else ())
         for row, host in enumerate(HOSTS)
         for column, thread in enumerate([False, True])

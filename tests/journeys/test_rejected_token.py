@@ -54,7 +54,7 @@ def _rejections(xapi: Xapi) -> list[str]:
 
 @pytest.mark.parametrize(
     "logged_in, command",
-    [  # each storage, and each command, is quick to test
+    [  # the cases that are not slow have each storage and each command
         pytest.param(
             storage,
             command,

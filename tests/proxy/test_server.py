@@ -13,12 +13,12 @@ from xapi_cli.proxy import server
 from xapi_cli.proxy.rules import Rules
 from xapi_cli.proxy.server import Server
 
-REFUSED = b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n"  # with status 421, because it is a foreign host
+REFUSED = b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n"  # with 421: the host is not that of the proxy
 STATUS, TIMEOUT = b"HTTP/1.1 421 ", b"HTTP/1.1 408 "
 
 
 class _Proxy:
-    """A proxy with one client, which waits only for what has arrived, and limits the headers to 10 s by its clock."""
+    """A proxy with one client: it processes only what has arrived, and limits headers to 10 s of the clock *now*."""
 
     def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

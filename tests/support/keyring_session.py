@@ -70,7 +70,7 @@ class KeyringSession:
     @property
     def is_usable(self) -> bool:
         """Whether the daemon is running and unlocked."""
-        # If no daemon responds, the bus, jeepney and secretstorage each have their own errors.
+        # If no daemon responds, the bus, jeepney and secretstorage each raise their own errors.
         with suppress(Exception), self._collection() as collection:
             return self.lives and not collection.is_locked()
         return False
@@ -122,7 +122,7 @@ class KeyringSession:
 
     @contextmanager
     def _collection(self) -> "Iterator[secretstorage.Collection]":
-        """Connect to the bus; a new interpreter for each access would take longer than most tests."""
+        """Connect to the bus without a new interpreter, which would take longer than most tests."""
         import secretstorage
         from jeepney.io.blocking import open_dbus_connection
 

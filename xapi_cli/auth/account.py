@@ -123,7 +123,8 @@ class Account:
         """Log in with *password*, then store and return the token, which is always a new one.
 
         *origin* names the source of the password, for the hint of a rejected login.
-        *remember* is True to store the password too, False to delete a stored one, None to replace a stored one.
+        *remember* is True to store the password as well, False to delete it from all known stores, None to replace a
+        stored one.
         Raises StoreError if the token cannot be stored, and any error that the grant raises.
         """
         self._session.begin()
@@ -149,7 +150,7 @@ class Account:
         try:
             Deletion(self.repository).delete_passwords_elsewhere()
         except TimeoutExpired as error:
-            self._warn(f"passwords of this account in other storages were not deleted: {error}")
+            self._warn(f"passwords of this account in other stores may not have been deleted: {error}")
 
     def was_logged_out(self) -> bool:
         """Return whether the account is known to have been logged out since the last login began."""

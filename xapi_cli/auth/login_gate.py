@@ -85,7 +85,7 @@ class LoginGate(Generic[R]):
     def record_rejection(self) -> None:
         """Record a final 401, unless a request in flight with the token will show whether it is valid.
 
-        The 401 of a request that has been replayed as often as possible is final while that is not known.
+        After its last replay, a request fails with its 401 even if it is not yet known whether the token is valid.
         """
         cached = self._tokens.cached
         if cached is None or not self._is_in_use(cached):

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _TICK = 0.25  # seconds between two timeout checks
 _TURN = 0.02  # seconds spent on events before other work continues
-_MAX_HANDICAP = 0.2  # seconds by which a response that takes long to process can be behind others
+_MAX_HANDICAP = 0.2  # seconds by which a response that takes long to process can be postponed
 _RESERVED_START = 64 * 1024  # the first bytes of each response, which may use the reserve of the memory budget
 # Seconds that a request waits for others, to be sent with them. With ten times as many, the requests to a remote server
 # proceed in step, and the connections wait for each other.
@@ -328,7 +328,7 @@ class Engine:
         return max(0.0, min(_TICK, at - time.monotonic()))
 
     def _process_ready(self, timeout: float) -> None:
-        """Process the events of one turn; after one that did not suffice for all, in the order of their due times."""
+        """Process the events of one turn: if the last did not suffice for all, in the order in which they are due."""
         is_late, self._is_late = self._is_late, False
         start = now = 0.0
         for connection, events in self._loop.ready(timeout, self._due if is_late else None):
@@ -340,10 +340,10 @@ class Engine:
                 return
 
     def _due(self, connection: Any) -> float:
-        """Return when the response over *connection* is due; 0 for anything else, which is quick.
+        """Return when, on the monotonic clock, the response over *connection* is due; 0 for anything else: it is quick.
 
-        It is due when it has first been passed over, and later if it has taken long so far. So quick responses are
-        processed before long ones, and none waits for others that arrive later, however many these are.
+        That is when it was first passed over, or up to `_MAX_HANDICAP` later if it has taken long so far. So quick
+        responses are processed before long ones, and none waits for those that arrive later, however many they are.
         """
         request = self._connections.busy.get(connection)
         if request is None or request.exchange is None:
@@ -414,7 +414,7 @@ class Engine:
 
     @property
     def _may_use_reserve(self) -> bool:
-        """Whether short responses go on although the budget has no room: it has the bodies that are processed."""
+        """Whether short responses go on although bodies that are processed or filtered fill the budget."""
         return bool(self._long_responses.waiting or self._filters.has_jobs) and self._budget.has_reserve
 
     def _is_exempt(self, request: InFlight) -> bool:

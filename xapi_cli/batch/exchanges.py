@@ -9,8 +9,9 @@ from xapi_cli.http.connection import BLOCK
 from xapi_cli.http.connections import CarriedExchange
 from xapi_cli.http.exchange import DISCARD_TIMEOUT
 
-_SHORT_BLOCK, _GROWTH = 2 * 1024, 4  # bytes to read at once at first; and how many times more or fewer then
-_QUICK, _SLOW = 0.0003, 0.002  # seconds to process a block, after which the next one is longer or shorter
+_SHORT_BLOCK = 2 * 1024  # bytes to read at once at first
+_GROWTH = 4  # the factor by which the next block is longer or shorter
+_QUICK, _SLOW = 0.0003, 0.002  # seconds to process a block: if it takes less, the next one is longer; if more, shorter
 _HEADER_OVERHEAD = 200  # bytes of memory for the objects of a header field, without its text
 
 
@@ -19,7 +20,7 @@ class BufferedExchange(CarriedExchange):
 
     memory = 0  # approximate use by the incomplete response, in bytes
     used = 0.0  # seconds spent on it so far
-    passed_over = 0.0  # time of the monotonic clock since which other responses have been processed before it
+    passed_over = 0.0  # when, on the monotonic clock, others were first processed before it; 0 if none were
     block = _SHORT_BLOCK  # bytes to read at once while many responses have arrived
     _collected: bytes | bytearray = b""
 
@@ -41,7 +42,7 @@ class BufferedExchange(CarriedExchange):
         return self._response() if self.is_done else None
 
     def took(self, seconds: float) -> None:
-        """Record that it took *seconds* to process a block, and that the response is incomplete."""
+        """Record that a block of the incomplete response took *seconds* to process; adapt the size of the next one."""
         self.used += seconds
         self.passed_over = 0.0
         if seconds < _QUICK:

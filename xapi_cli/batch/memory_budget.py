@@ -1,7 +1,7 @@
 """A common limit on the memory for input, responses and output in progress."""
 
 LIMIT = 24 * 1024 * 1024
-_RESERVE = 64 * 1024 * 1024  # more than a response that is decoded takes in addition to its body
+_RESERVE = 64 * 1024 * 1024  # bytes; more than the decoding of one response takes in addition to its body
 
 
 class MemoryBudget:

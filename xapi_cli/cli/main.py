@@ -100,16 +100,17 @@ def _program() -> Any:
 
 
 def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
-    """Return the command *name* with its subcommands, if any, and all flags; with *args*, what they need of it.
+    """Return the command *name* with its subcommands, if any, and all flags.
 
-    That is the subcommand with which *args* begin, and the flags in them.
+    With *args*, it has at least the flags in them, and of the subcommands only the one with which they begin. If they
+    begin with something else, such as a flag, it has all.
     """
     module, subcommands = _module(name), COMMANDS[name]
     names = subcommands or (name,)
     if subcommands and args and args[0] in subcommands:
         names = (args[0],)
     elif subcommands:
-        args = None  # they select no subcommand
+        args = None  # it is not known which subcommand they are for
     command = typer.Typer(name=name, cls=Group, help=module.__doc__, add_completion=False, rich_markup_mode=None)
     if subcommands:
         command.callback(invoke_without_command=True, context_settings=_CONTEXT)(_print_help)

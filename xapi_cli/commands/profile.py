@@ -162,7 +162,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
 
 
 def _warn_of_new_account(runtime: "Runtime", name: str, settings: "Collection[str]", key: str, value: str) -> None:
-    """Warn that secrets in the *settings* of profile *name* are for another account now: *key* was set to *value*."""
+    """Warn, if *key* selects the account, that the secrets in the *settings* of profile *name* are for *value* now."""
     if key not in Identity._fields:
         return
     if "password_command" in settings:
@@ -173,7 +173,7 @@ def _warn_of_new_account(runtime: "Runtime", name: str, settings: "Collection[st
 
 
 def _note_remaining_token(runtime: "Runtime", account: "Mapping[str, str]") -> None:
-    """Report what remains stored for *account*, which a profile had before, if no profile has it any more."""
+    """Report what remains stored for *account*, which a profile had before a change, if no profile has it now."""
     from xapi_cli.usecases import logout
 
     found = config_file.load(runtime.config_path)

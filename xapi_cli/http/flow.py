@@ -115,7 +115,7 @@ class FinalResponse(NamedTuple, Generic[AnyResponse]):
 
     @property
     def is_rejection(self) -> bool:
-        """Whether the API rejected the token; a 401 from another origin says nothing about it."""
+        """Whether the API rejected the token; a 401 from another origin does not count."""
         return self.from_api and self.response.status == UNAUTHORIZED
 
 

@@ -154,20 +154,20 @@ class StrictParser:
 class _ChunkFraming:
     """Read the framing of a chunked body; h11 receives the data of each block as one chunk, and complete trailer lines.
 
-    By itself, h11 takes 6 µs for a chunk of any length, waits for a CRLF after a bare LF, and rejects an extension
-    after a space or a tab, which RFC 9112, section 7.1.1, allows. It detects all other errors in trailers.
+    Otherwise, h11 would take 6 µs for a chunk of any length, wait for a CRLF after a bare LF, and reject an extension
+    after a space or a tab, which RFC 9112, section 7.1.1, allows. It still detects all other errors in trailers.
     """
 
     def __init__(self) -> None:
         self.error: str | None = None
         self._line = bytearray()  # an incomplete chunk header or trailer
         self._chunk_rest = 0  # bytes of the chunk that have not arrived
-        self._chunk_end = b""  # bytes that have to follow then
+        self._chunk_end = b""  # bytes that must follow it
         self._trailers: int | None = None  # their size in bytes, None before the last chunk
         self._has_ended = False
 
     def for_h11(self, data: bytes) -> bytes:
-        """Return what h11 receives in place of *data*, which ends before the first invalid or incomplete line."""
+        """Return what h11 receives in place of *data*, up to the first invalid or incomplete line."""
         content: list[bytes] = []
         lines: list[bytes] = []
         at = 0
@@ -187,13 +187,14 @@ class _ChunkFraming:
         return b"%s%s" % (b"%x\r\n%s\r\n" % (len(chunk), chunk) if chunk else b"", b"".join(lines))
 
     def _end_chunk(self, found: bytes) -> int:
+        """Check that *found* is the CRLF after the chunk, or a part of it; return its length."""
         if not self._chunk_end.startswith(found):
             self.error = "malformed chunk footer"
         self._chunk_end = self._chunk_end[len(found) :]
         return len(found)
 
     def _read_line(self, data: bytes, at: int, lines: list[bytes]) -> int:
-        """Process the line at *at*, add what h11 receives in its place to *lines*, and return its end."""
+        """Process the line at *at*, add what h11 receives in its place to *lines*, and return where it ends."""
         header = None if self._line or self._trailers is not None else _CHUNK_HEADER.match(data, at)
         if header is not None and header.end() - at <= MAX_HEADER_SIZE and self._begin_chunk(header):
             return header.end()

@@ -158,7 +158,7 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
 
 
 _Found = tuple[Any, ...]
-"""The name of the source of a setting, and the function that parses it there with its arguments."""
+"""The name of the source of a setting, the function that parses the value there, and the arguments of the function."""
 
 
 class _Sources:

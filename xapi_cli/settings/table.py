@@ -385,7 +385,7 @@ class Settings(NamedTuple):
     ] = message_format.TEXT
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
     headers_mismatch: str | None = None  # why the profile's headers must not be sent
-    ca_bundle_source: str | None = None  # the flag or the key of the profile that sets ca_bundle
+    ca_bundle_source: str | None = None  # what messages call the flag, or the key of the profile, that sets ca_bundle
     overridden: tuple[str, ...] = ()  # settings of the account that variables replace in a profile selected by flag
 
     @property

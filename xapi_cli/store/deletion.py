@@ -78,14 +78,14 @@ class Deletion:
                     remedy = error.remedy if isinstance(error, StoreError) else error.hint
                     self._repository.warn(
                         f"a password of this account in {known.storage} storage may not have been deleted:"
-                        f" {error.message}; {f'{remedy}, then ' if remedy else ''}log in again"
+                        f" {error.message}; {f'{remedy}, then ' if remedy else ''}log in again with --no-remember"
                     )
 
     def _delete_password(self, storage: Storage, known: "KnownStore") -> None:
         options = self._options_at(storage, known.location)
         record = open_store(storage, options).read(self._identity)
         if record and record.password:
-            store = open_store(storage, options._replace(keyring_cache=True))  # what was cached is erased
+            store = open_store(storage, options._replace(keyring_cache=True))  # the cached copy is erased as well
             store.write(self._identity, Record(record.token))
 
     def _known_stores(self) -> "list[KnownStore]":

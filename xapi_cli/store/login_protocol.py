@@ -1,6 +1,6 @@
-"""The interfaces of stores that have a part in logins: a login lock, and records of failed logins.
+"""The interfaces of stores that provide a login lock, and of records of failed logins.
 
-Only a login needs them, so they are apart from `protocol`, which every command loads.
+They are not in `protocol`, which every command loads, because only a login needs them.
 """
 
 from collections.abc import Sequence

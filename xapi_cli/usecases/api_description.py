@@ -30,7 +30,7 @@ _CHANGED = 1  # the exit code if there are changes, as for diff(1)
 
 
 class _Source(NamedTuple):
-    """A *document*, and the *response* that contained it, None if that is not from this command."""
+    """A *document*, and the *response* that contained it; None if this command has not requested it."""
 
     document: StoredDocument
     response: "Response | None" = None
