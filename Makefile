@@ -115,7 +115,7 @@ BEHAVIOR := $(wildcard tests/commands/test_*.py tests/journeys/test_*.py tests/m
 	tests/cli/test_error_messages.py tests/hostile/test_machine.py
 ON_WINDOWS := $(patsubst %,tests/commands/test_%.py,login logout request token_show batch batch_journal batch_jq) \
 	tests/journeys/test_storage.py tests/windows
-READ_AS_ANYWHERE := $(patsubst %,--deselect tests/commands/test_%, \
+SAME_ON_WINDOWS := $(patsubst %,--deselect tests/commands/test_%, \
 	batch.py::test_an_invalid_line_is_reported_by_number_and_does_not_stop_the_rest \
 	login.py::test_each_failure_of_the_token_endpoint_has_its_exit_code \
 	login.py::test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent \
@@ -124,7 +124,7 @@ READ_AS_ANYWHERE := $(patsubst %,--deselect tests/commands/test_%, \
 	request.py::test_the_method_defaults_to_get_or_to_post_with_a_body \
 	token_show.py::test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent \
 	token_show.py::test_the_exec_credential_has_the_version_that_kubectl_requests)
-test-windows: SELECTED = $(ON_WINDOWS) $(READ_AS_ANYWHERE)
+test-windows: SELECTED = $(ON_WINDOWS) $(SAME_ON_WINDOWS)
 test-windows-all: SELECTED = $(BEHAVIOR) tests/windows
 ifeq ($(WINE),)
 test-windows test-windows-all:

@@ -61,18 +61,18 @@ def _naming_parameters() -> Iterator[None]:
 
 def _with_parameters(text: str) -> str:
     """Return *text* with parameters in place of flags, except in the commands that it suggests."""
-    return _flags().sub(lambda found: _parameters().get(found[0], found[0]), text)
+    return _flag_pattern().sub(lambda found: _parameter_of_flag().get(found[0], found[0]), text)
 
 
 @cache
-def _parameters() -> dict[str, str]:
+def _parameter_of_flag() -> dict[str, str]:
     names = ("profile", *LIBRARY_PARAMETERS)
     return {flag: name for name in names for flag in SETTINGS[name].flags}
 
 
 @cache
-def _flags() -> re.Pattern[str]:
-    return re.compile(rf"`[^`]*`|(?<![\w-])(?:{'|'.join(_parameters())})(?![\w-])")
+def _flag_pattern() -> re.Pattern[str]:
+    return re.compile(rf"`[^`]*`|(?<![\w-])(?:{'|'.join(_parameter_of_flag())})(?![\w-])")
 
 
 class _LibraryRuntime(Runtime):

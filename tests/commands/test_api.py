@@ -143,7 +143,7 @@ def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: by
 @pytest.mark.parametrize(
     ("status", "body"), [(200, b"<html>"), (200, b"{}"), (200, b"\xff"), (203, b"[1]"), (206, b"{}"), (404, b"")]
 )
-def test_the_json_of_the_error_for_such_a_response_has_its_status_and_url(
+def test_the_json_error_for_a_response_that_is_not_a_description_has_its_status_and_url(
     xapi: Xapi, command: str, status: int, body: bytes
 ) -> None:
     load(xapi, SWAGGER)

@@ -51,7 +51,7 @@ def _send(process: "subprocess.Popen[bytes]", number: int, count: int = 1) -> No
 
 
 @pytest.mark.slow  # burns CPU time, as test_an_endless_filter_delays_no_other_line does with one filter
-def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi) -> None:
+def test_any_number_of_endless_filters_delays_no_other_line(xapi: Xapi) -> None:
     """On an idle machine, a line is complete within 0.3 s, however many filters are running or waiting."""
     waits = []
     with endless_filters(xapi) as process:
@@ -67,7 +67,7 @@ def test_any_number_of_endless_filters_holds_no_other_line(xapi: Xapi) -> None:
     assert min(waits) < 0.3
 
 
-def test_long_documents_of_endless_filters_hold_no_other_line(xapi: Xapi) -> None:
+def test_long_documents_of_endless_filters_delay_no_other_line(xapi: Xapi) -> None:
     """Three of them take all of the memory for bodies; other lines use the reserve while the filters run."""
 
     def long_ones(received: ReceivedRequest) -> Reply:

@@ -246,7 +246,7 @@ def test_bodies_that_are_decoded_once_share_the_budget(xapi: Xapi, args: tuple[s
     assert peak < 100  # if none waited for room, it would be 160 or, with --ordered, 290
 
 
-def test_long_bodies_that_are_decoded_hold_no_short_line(xapi: Xapi) -> None:
+def test_long_bodies_that_are_decoded_delay_no_short_line(xapi: Xapi) -> None:
     """Two of them take all of the memory for bodies, and decoding one takes more; other lines use the reserve."""
     frame = b"\x28\xb5\x2f\xfd\x00\x58" + b"\x08\x00\x00a" * 2_500_000 + b"\x01\x00\x00"  # blocks of one byte
     coded = Reply(frame, headers=(*TEXT, ("Content-Encoding", "zstd")))

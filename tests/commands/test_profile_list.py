@@ -114,7 +114,7 @@ def test_a_read_only_profile_is_shown_as_such(accounts: Xapi) -> None:
     assert [each["message"].endswith(", read-only") for each in doctor["checks"] if each["name"] == "profile"] == [True]
 
 
-def test_the_login_in_a_warning_names_a_profile_that_is_not_the_selected_one(accounts: Xapi) -> None:
+def test_a_suggested_login_names_a_profile_that_is_not_selected(accounts: Xapi) -> None:
     env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
     selected = accounts("profile", "list", env=env).err

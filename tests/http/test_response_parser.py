@@ -135,7 +135,7 @@ def test_a_chunk_that_is_longer_than_its_size_ends_the_response(end: bytes) -> N
 
 
 @pytest.mark.parametrize("header", [b"5;a", b"5 ;a=b", b'5\t; a = "b;c"', b"05 \t ;", b"5 "])
-def test_a_chunk_may_have_an_extension_after_whitespace(header: bytes) -> None:
+def test_a_chunk_size_may_precede_whitespace_and_an_extension(header: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     data = head + header + b"\r\nhello\r\n0 ;z\r\n\r\n"
 
@@ -150,7 +150,7 @@ def test_a_chunk_may_have_an_extension_after_whitespace(header: bytes) -> None:
         *(b" 5", b" 5 ;a", b"5 5", b"5 a;b", b"5\x0b;a", b"5;a\rb", b";a"),
     ],
 )
-def test_a_chunk_size_that_is_not_hexadecimal_digits_ends_the_response(size: bytes) -> None:
+def test_a_malformed_chunk_header_ends_the_response(size: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     data = head + size + b"\r\nabcdefgh\r\n0\r\n\r\n"
 

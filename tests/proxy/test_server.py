@@ -80,7 +80,7 @@ def test_the_limit_begins_with_the_first_byte_of_each_request_and_no_other_byte_
     assert proxy.received().startswith(TIMEOUT)
 
 
-def test_a_client_that_does_not_read_is_not_limited_before_it_has_read(proxy: _Proxy) -> None:
+def test_no_time_limit_applies_to_requests_while_the_client_does_not_read_responses(proxy: _Proxy) -> None:
     sent, unsent, count = 0, b"", 1
     for _ in range(1000):  # until the proxy has processed all that it takes
         unsent = unsent or 100 * REFUSED
