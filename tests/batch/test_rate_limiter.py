@@ -1,6 +1,7 @@
 """The rate limiter of a batch: the rate, and the waits that the API asks for."""
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.server import Api, ReceivedRequest, Reply, paths
+from tests.support.threads import wait_until
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch import rate_limiter
 from xapi_cli.batch.engine import Engine
@@ -19,6 +21,7 @@ from xapi_cli.batch.input.line_reader import Line
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.flow import Policy
 from xapi_cli.http.network import Network
 from xapi_cli.request.redirects import redirected_call
@@ -216,6 +219,31 @@ def test_requests_are_sent_when_the_rate_permits_them_with_any_number_of_jobs() 
     with running(lambda received: Reply(), 4, rate=1) as run:
         for sent in (1, 2, 3, 4):
             run.until(lambda: len(run.outcomes) == sent)  # noqa: B023 - it is called in this iteration
+            run.settle()
+            assert len(run.api.requests) == sent
+            run.clock.now += 1
+
+
+def test_no_second_has_more_requests_than_the_rate_if_connections_take_long_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dial, may_open, opened = Network.dial, threading.Event(), list[Connection]()
+
+    def dial_late(network: Network, route: Route) -> Connection:
+        may_open.wait(60)
+        opened.append(dial(network, route))
+        return opened[-1]
+
+    monkeypatch.setattr(Network, "dial", dial_late)
+    with running(lambda received: Reply(), 4, rate=2) as run:
+        for in_flight in (1, 2, 3, 4):
+            run.settle()
+            assert run.engine.in_flight == in_flight
+            run.clock.now += 0.5
+        may_open.set()
+        wait_until(lambda: len(opened) == 4, "all connections are open")
+        for sent in (2, 4):
+            run.until(lambda: len(run.outcomes) >= sent)  # noqa: B023 - it is called in this iteration
             run.settle()
             assert len(run.api.requests) == sent
             run.clock.now += 1

@@ -6,7 +6,8 @@ may prompt the user. `make bench-batch` measures the throughput.
 A request is in `_requests` from the line that it comes from until its result is complete. Its flow (`http.flow`)
 decides what it does next, and each step leads to one place where it waits:
 
-- to be sent: in `_unsent`, until the rate limiter permits it; then with the connections, until there is one
+- to be sent: in `_unsent`, until the rate limiter permits it; then with the connections, until there is one, and until
+  the requests before it that had to wait for one leave room in the rate
 - on a connection, until its response is complete, fails, or times out
 - for a login: with the gate, which starts one login for all
 - for a retry: in `_retries`, until its time has come
@@ -107,7 +108,13 @@ class Engine:
         self._composer = Composer()
         self._loop = EventLoop()
         self._connections: Connections[InFlight, BufferedExchange] = Connections(
-            network, self._loop, timeout, on_error=self._resume, log=log, collects=True
+            network,
+            self._loop,
+            timeout,
+            on_error=self._resume,
+            log=log,
+            collects=True,
+            may_send=limiter.try_send if limiter.has_rate else None,
         )
         self._gate: LoginGate[InFlight] = LoginGate(
             tokens,
@@ -120,7 +127,7 @@ class Engine:
         self._requests: set[InFlight] = set()
         self._retries: list[tuple[float, int, InFlight]] = []  # heap, by due time
         self._order = count()
-        self._unsent = SendQueue(limiter, self._send)
+        self._limiter, self._unsent = limiter, SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
         self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
@@ -323,6 +330,8 @@ class Engine:
             at = min(at, self._retries[0][0])
         if self._held or self._unsent.waiting:
             at = min(at, self._unsent.next_time)
+        if self._connections.holds_requests:
+            at = min(at, self._limiter.next_send)
         if self._policy.deadline is not None:
             at = min(at, self._policy.deadline)
         return max(0.0, min(_TICK, at - time.monotonic()))

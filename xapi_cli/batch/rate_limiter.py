@@ -28,7 +28,8 @@ class RateLimiter:
     """A limit of *rate* requests per second, or none if that is None.
 
     Requests are due at a steady rate. A request that is late does not delay those after it, but at most *rate* requests
-    are sent in any second. Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
+    are sent in any second. So each is counted when it is due, and again when it is sent: that is later if a connection
+    has to be opened for it. Without *pauses*, `pause` does nothing. *clock* returns seconds, like `time.monotonic`.
     """
 
     def __init__(
@@ -37,19 +38,26 @@ class RateLimiter:
         self._interval = 1 / rate if rate else 0.0
         self._limit = math.ceil(rate) if rate else 0  # requests in each window
         self._window = self._limit * self._interval  # seconds: one, or more if the rate is not a whole number
-        self._times: deque[float] = deque()  # when the requests of the last window were sent
+        self._times: deque[float] = deque()  # when the requests of the last window were permitted
+        self._sent: deque[float] = deque()  # when those of the last window were sent
         self._pauses, self._clock = pauses, clock
         self._due = float("-inf")  # when the next request is due at a steady rate
         self._resumes = float("-inf")  # when the last pause ends
-        self.next_time = float("-inf")  # from which the next request may be sent
+        self.next_time = float("-inf")  # from which the next request is permitted
+        self.next_send = float("-inf")  # from which a permitted request may be sent that was not when it was tried
+
+    @property
+    def has_rate(self) -> bool:
+        """Return whether there is a limit."""
+        return bool(self._limit)
 
     @property
     def is_ready(self) -> bool:
-        """Return whether a request may be sent now."""
+        """Return whether a request is permitted now."""
         return self._clock() >= self.next_time
 
     def try_acquire(self) -> bool:
-        """Return whether a request may be sent now, and count it if so."""
+        """Return whether a request is permitted now, and count it if so."""
         now = self._clock()
         if now < self.next_time:
             return False
@@ -61,6 +69,17 @@ class RateLimiter:
             self._due = (now if is_first else max(self._due, now - _BACKLOG)) + self._interval
             is_full = len(self._times) == self._limit
             self.next_time = max(self._due, self._times[0] + self._window) if is_full else self._due
+        return True
+
+    def try_send(self) -> bool:
+        """Return whether a permitted request may be sent now, and count it if so."""
+        now = self._clock()
+        while self._sent and self._sent[0] + self._window <= now:
+            self._sent.popleft()
+        if len(self._sent) >= self._limit:
+            self.next_send = self._sent[0] + self._window
+            return False
+        self._sent.append(now)
         return True
 
     def pause(self, seconds: float) -> bool:

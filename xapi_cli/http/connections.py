@@ -104,7 +104,8 @@ class Connections(Generic[R, E]):
 
     *timeout* limits each wait of a connection, in seconds. *on_error* receives a waiting
     request and the exception if no connection could be opened for it. *log* gets all exchanges.
-    If it *collects*, a request that gets a connection is sent by the next `flush`, otherwise immediately.
+    If it *collects*, a request that gets a connection is sent by the next `flush`, otherwise immediately. *may_send*
+    returns whether a request may be sent now; if not, a later `flush` sends it.
     """
 
     def __init__(
@@ -116,8 +117,9 @@ class Connections(Generic[R, E]):
         log: "RequestLog | None" = None,
         *,
         collects: bool = False,
+        may_send: Callable[[], bool] | None = None,
     ) -> None:
-        self._log, self._collects = log, collects
+        self._log, self._collects, self._may_send = log, collects, may_send
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, R] = {}
         # if requests are collected, `flush` checks the connections, when it sends
@@ -159,9 +161,20 @@ class Connections(Generic[R, E]):
         """
         while self._begun:
             begun, self._begun = self._begun, []
-            for request, exchange in begun:
-                if request.exchange is exchange:  # otherwise, it was canceled, or has another connection
-                    self._send_begun(request, exchange)
+            for number, (request, exchange) in enumerate(begun):
+                if request.exchange is not exchange:
+                    continue  # it was canceled, or has another connection
+                if self._may_send is not None and not self._may_send():
+                    self._begun = begun[number:] + self._begun
+                    for _, held in self._begun:
+                        held.expires = float("inf")  # until it is sent
+                    return
+                self._send_begun(request, exchange)
+
+    @property
+    def holds_requests(self) -> bool:
+        """Return whether the last `flush` left requests that have a connection but could not be sent yet."""
+        return bool(self._begun)
 
     def flush_log(self) -> None:
         """Write the lines of the log for the exchanges that have ended since the last call."""
