@@ -431,8 +431,8 @@ class Engine:
 
         It is the oldest on a connection or, if results are ordered, the oldest of all.
         """
-        if self._long_responses.waiting:
-            return False  # finishing the pending steps frees memory
+        if self._long_responses.waiting or (self._filters.has_jobs and not self._is_ordered):
+            return False  # finishing the pending steps or jobs frees memory
         oldest = self._oldest() if self._is_ordered else min(each.number for each in self._connections.busy.values())
         return request.number == oldest
 

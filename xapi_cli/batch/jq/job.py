@@ -5,6 +5,10 @@ from collections.abc import Callable, Iterator
 from xapi_cli.errors import FilterError
 
 
+def _nothing() -> None:
+    pass
+
+
 class FilterJob:
     """Filter the document of line *number*: *size* bytes of text in the blocks that *chunks* returns, for each run."""
 
@@ -12,13 +16,21 @@ class FilterJob:
 
     def __init__(self, number: int, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
         self.number, self.size, self.chunks = number, size, chunks
-        self.then: Callable[[], None] = lambda: None  # called when the result is available
+        self.then = _nothing  # called by `end`
         self.started = 0.0  # of this run, on the monotonic clock
         self.had_turn = False  # an earlier run used the time of a turn
         self.held = 0  # bytes of the result in memory
         self.unmet: tuple[int, str] | None = None  # the first condition that the document does not meet, and why
         self._results = bytearray()
         self._failure: str | None = None
+
+    def end(self) -> None:
+        """Call `then`, because the result is available, and drop it: it refers to the job, and the job to the document.
+
+        A cycle would keep the document in memory until a garbage collection, which is rare.
+        """
+        then, self.then = self.then, _nothing
+        then()
 
     def add(self, results: bytes) -> None:
         """Add *results*, each of which is JSON and ends with a newline."""

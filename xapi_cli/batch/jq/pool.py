@@ -233,7 +233,7 @@ class FilterPool:
             waiting, lane.waiting = lane.waiting, deque()
             for job in waiting:
                 job.fail(failure)
-                job.then()
+                job.end()
 
     # slow jobs
 

@@ -103,7 +103,7 @@ class FilterWorker:
         """End the process, and its job with *message*."""
         job = self.take_back()
         job.fail(message)
-        job.then()
+        job.end()
 
     def take_back(self) -> FilterJob:
         """End the process; return its job, to run it again."""
@@ -155,7 +155,7 @@ class FilterWorker:
                 if kind != END:
                     self._owner.budget.remove(job.held)
                     job.fail(self._failed(reason_of(content)))
-                job.then()
+                job.end()
             self._owner.idle()
 
     def _ended(self, reason: str) -> None:
