@@ -1,7 +1,9 @@
 """The rate limiter of a batch: the rate, and the waits that the API asks for."""
 
+import itertools
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.server import Api, ReceivedRequest, Reply, paths
+from tests.support.servers import OK, Peer, Server, request, send, serve, wait_for
 from tests.support.threads import wait_until
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch import rate_limiter
@@ -22,8 +25,9 @@ from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.connection import Connection, Route
-from xapi_cli.http.flow import Policy
+from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
+from xapi_cli.http.pool import GRACE_PERIOD
 from xapi_cli.request.redirects import redirected_call
 from xapi_cli.tokens import Token
 
@@ -152,18 +156,19 @@ def test_pauses_can_be_switched_off() -> None:
 
 
 class Run:
-    """An engine that sends lines to *api*, with the rate limiter of a *clock*."""
+    """An engine that sends lines to the server at *url*, with the rate limiter of a *clock*."""
 
-    def __init__(self, api: Api, count: int, retries: int, rate: float | None, *, pauses: bool = True) -> None:
+    api: Api  # if the server is one
+
+    def __init__(self, url: str, count: int, retries: int, rate: float | None, *, pauses: bool = True) -> None:
         self.clock, self.outcomes, self.notes = Clock(), list[Outcome](), list[str]()
-        self.api = api
         lines = paths(count).encode().splitlines(keepends=True)
-        self._entries = [entries.parse(Line(number, data, b""), api.url) for number, data in enumerate(lines, 1)]
+        self._entries = [entries.parse(Line(number, data, b""), url) for number, data in enumerate(lines, 1)]
         policy = Policy(
-            api.url,
+            url,
             replays=1,
             retries=retries,
-            redirected=partial(redirected_call, base_url=api.url),
+            redirected=partial(redirected_call, base_url=url),
             note=self.notes.append,
         )
         self.engine = Engine(
@@ -206,13 +211,18 @@ def running(
     rate: float | None = None,
     pauses: bool = True,
 ) -> Iterator[Run]:
-    with Api(response, open_to_all=True) as api:
-        run = Run(api, count, retries, rate, pauses=pauses)
-        try:
-            yield run
-        finally:
-            run.engine.cancel(NetworkError("the test has ended"))
-            run.engine.close()
+    with Api(response, open_to_all=True) as api, closing(Run(api.url, count, retries, rate, pauses=pauses)) as run:
+        run.api = api
+        yield run
+
+
+@contextmanager
+def closing(run: Run) -> Iterator[Run]:
+    try:
+        yield run
+    finally:
+        run.engine.cancel(NetworkError("the test has ended"))
+        run.engine.close()
 
 
 def test_requests_are_sent_when_the_rate_permits_them_with_any_number_of_jobs() -> None:
@@ -247,6 +257,42 @@ def test_no_second_has_more_requests_than_the_rate_if_connections_take_long_to_o
             run.settle()
             assert len(run.api.requests) == sent
             run.clock.now += 1
+
+
+def test_a_request_that_the_rate_holds_does_not_get_surplus_bytes_as_its_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has a connection that carried another request; what arrives there before it is sent is no response to it."""
+    dial, may_open, may_open_more, dials = Network.dial, threading.Event(), threading.Event(), itertools.count()
+    may_send_more, has_sent_more = threading.Event(), threading.Barrier(3)
+
+    def dial_late(network: Network, route: Route) -> Connection:
+        (may_open if next(dials) < 2 else may_open_more).wait(60)
+        return dial(network, route)
+
+    def sent_more(peer: Peer) -> None:
+        has_sent_more.wait(60)
+
+    surplus = send(b"HTTP/1.1 418 Surplus\r\nContent-Length: 0\r\n\r\n")
+    first = [request(), send(OK), wait_for(may_send_more), surplus, sent_more]
+    monkeypatch.setattr(Network, "dial", dial_late)
+    with Server(first, first, *[[serve()]] * 4) as server, closing(Run(server.url, 4, 0, 2)) as run:
+        for in_flight in (1, 2, 3, 4):
+            run.settle()
+            assert run.engine.in_flight == in_flight
+            run.clock.now += 0.5
+        may_open.set()
+        run.until(lambda: len(run.outcomes) == 2)
+        end = time.monotonic() + 5 * GRACE_PERIOD  # then, the others have the connections of the first two
+        run.until(lambda: time.monotonic() >= end)
+        may_send_more.set()
+        has_sent_more.wait(60)
+        run.settle()
+        may_open_more.set()
+        run.clock.now += 1
+        run.until(lambda: len(run.outcomes) == 4)
+
+    assert [each.response.status for each in run.outcomes if isinstance(each, FinalResponse)] == [200] * 4
 
 
 def test_a_retry_counts_as_a_request() -> None:

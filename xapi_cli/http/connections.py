@@ -164,10 +164,11 @@ class Connections(Generic[R, E]):
             for number, (request, exchange) in enumerate(begun):
                 if request.exchange is not exchange:
                     continue  # it was canceled, or has another connection
+                if self._collects and exchange.is_reused and not exchange.connection.is_idle():
+                    self._send_elsewhere(request, exchange)
+                    continue
                 if self._may_send is not None and not self._may_send():
-                    self._begun = begun[number:] + self._begun
-                    for _, held in self._begun:
-                        held.expires = float("inf")  # until it is sent
+                    self._hold(begun[number:] + self._begun)
                     return
                 self._send_begun(request, exchange)
 
@@ -289,23 +290,32 @@ class Connections(Generic[R, E]):
         if not self._collects:
             self.flush()
 
-    def _send_begun(self, request: R, exchange: E) -> None:
+    def _hold(self, begun: list[tuple[R, E]]) -> None:
+        """Keep *begun* for the next `flush`; what arrives until then is no response, so it is not read."""
+        self._begun = begun
+        for request, exchange in begun:
+            if request.exchange is exchange:
+                exchange.expires = float("inf")
+                self._loop.watch(exchange.connection, 0)
+
+    def _send_elsewhere(self, request: R, exchange: E) -> None:
+        """Send *request* over another connection: that of *exchange* was closed, or received data, in the meantime."""
         connection = exchange.connection
-        if self._collects and exchange.is_reused and not connection.is_idle():  # while requests were collected
-            del self.busy[connection]
-            self.paused.discard(exchange)
-            self._pool.discard(connection)
-            request.exchange = None
-            request.attempts -= 1
-            self.send(request, connection.route)
-            return
+        del self.busy[connection]
+        self.paused.discard(exchange)
+        self._pool.discard(connection)
+        request.exchange = None
+        request.attempts -= 1
+        self.send(request, connection.route)
+
+    def _send_begun(self, request: R, exchange: E) -> None:
         try:
             exchange.send()
         except XapiError as error:  # the copy of its body cannot be read
             self.release(exchange, is_reusable=False)
             self._on_error(request, error)
             return
-        if exchange.is_sending or exchange.over_tls or not exchange.is_reused:
+        if exchange.is_sending or exchange.over_tls or not exchange.is_reused or self._may_send is not None:
             self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
 
     def _dial_for_waiting(self, route: Route) -> None:

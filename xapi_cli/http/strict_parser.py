@@ -183,8 +183,9 @@ class _ChunkFraming:
                 break
             else:
                 at = self._read_line(data, at, lines)
-        chunk = b"".join(content)
-        return b"%s%s" % (b"%x\r\n%s\r\n" % (len(chunk), chunk) if chunk else b"", b"".join(lines))
+        if chunk := b"".join(content):
+            lines.insert(0, b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        return b"".join(lines)
 
     def _end_chunk(self, found: bytes) -> int:
         """Check that *found* is the CRLF after the chunk, or a part of it; return its length."""

@@ -5,10 +5,6 @@ from collections.abc import Callable, Iterator
 from xapi_cli.errors import FilterError
 
 
-def _nothing() -> None:
-    pass
-
-
 class FilterJob:
     """Filter the document of line *number*: *size* bytes of text in the blocks that *chunks* returns, for each run."""
 
@@ -53,3 +49,7 @@ class FilterJob:
         count = results.count(b"\n")
         del results[-1:]
         return count, b"".join((b"[", results.replace(b"\n", b","), b"]")) if count > 1 else bytes(results)
+
+
+def _nothing() -> None:
+    pass
