@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.settings import config_file, paths, resolve
+from xapi_cli.settings import config_file, resolve
 from xapi_cli.system.render import pasteable, printable
 from xapi_cli.system.terminal import Terminal
 
@@ -174,7 +174,7 @@ class Runtime:
     @property
     def config_path(self) -> Path:
         """The path of config.toml."""
-        return paths.config_path(self.environ)
+        return config_file.config_path(self.environ)
 
     def edit_config(self, change: "config_file.Change") -> None:
         """Apply *change* to the config file under a lock; raises the exceptions of `config_file.edit`."""
@@ -183,9 +183,9 @@ class Runtime:
     @cached_property
     def state_directory(self) -> "StateDirectory":
         """The state directory, which contains only files of xapi; raises UsageError if another user can write to it."""
-        from xapi_cli.system.private_files import StateDirectory
+        from xapi_cli.system.private_files import StateDirectory, state_directory
 
-        state = StateDirectory(paths.state_directory(self.environ))
+        state = StateDirectory(state_directory(self.environ))
         state.check()
         return state
 

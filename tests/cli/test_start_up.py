@@ -46,7 +46,7 @@ def test_few_modules_are_imported_for_the_version_and_the_help(xapi: Xapi, args:
     assert len(own(xapi, *args)) <= budget
 
 
-@pytest.mark.parametrize(("args", "budget"), [(["token", "show"], 37), (["request", "/x-api/me"], 59)])
+@pytest.mark.parametrize(("args", "budget"), [(["token", "show"], 36), (["request", "/x-api/me"], 58)])
 def test_few_modules_are_imported_for_a_stored_token(
     xapi: Xapi, sandbox: Sandbox, args: list[str], budget: int
 ) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.ownership import OTHER_USER, give_away, needs_root
-from xapi_cli.settings import paths
 from xapi_cli.system import agent_socket
+from xapi_cli.system.private_files import state_directory
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_without_a_runtime_directory_the_socket_is_in_the_state_directory(
 ) -> None:
     monkeypatch.setenv("HOME", environ["HOME"])
 
-    assert agent_socket.path(environ, "relay") == str(paths.state_directory(environ) / "agent" / "relay")
+    assert agent_socket.path(environ, "relay") == str(state_directory(environ) / "agent" / "relay")
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": "relative"}, {"XAPI_STATE_DIR": "relative", "HOME": "/home/me"}])

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.agent import listener, protocol
 from xapi_cli.errors import AgentError, UsageError
-from xapi_cli.settings import paths
 from xapi_cli.system import agent_socket
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.private_files import StateDirectory, state_directory
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def new_directory(environ: Mapping[str, str]) -> str:
     Raises UsageError if there is none, or if it is in a state directory that other users can write to.
     """
     found = directory(environ)
-    state = paths.state_directory(environ)
+    state = state_directory(environ)
     if Path(found).parent == state:
         StateDirectory(state).check()
     return found

@@ -153,9 +153,9 @@ def _config() -> "Config":
     """Return the contents of the config file; an empty one if it is not valid."""
     import os
 
-    from xapi_cli.settings import config_file, paths
+    from xapi_cli.settings import config_file
 
     try:
-        return config_file.load(paths.config_path(os.environ))
+        return config_file.load(config_file.config_path(os.environ))
     except Exception:  # noqa: BLE001 - an invalid config file must not break the shell
         return config_file.Config()

@@ -235,8 +235,8 @@ def _take_environ() -> Mapping[str, str]:
 
     Libraries start processes, which would inherit the secrets, and run code from directories below a relative home.
     """
-    from xapi_cli.settings.paths import relative_homes
     from xapi_cli.settings.table import SECRET_VARIABLES
+    from xapi_cli.system.safe_paths import relative_homes
 
     environ = dict(os.environ)
     for name in (*SECRET_VARIABLES, *relative_homes(environ)):

@@ -9,8 +9,8 @@ from xapi_cli.http import urls
 from xapi_cli.openapi import index_file
 from xapi_cli.openapi.routes import INTERACTIVE_BUDGET, Routes
 from xapi_cli.request import items
-from xapi_cli.settings import config_file, paths, resolve
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.settings import config_file, resolve
+from xapi_cli.system.private_files import StateDirectory, state_directory
 
 if TYPE_CHECKING:
     from xapi_cli.openapi.index import Index
@@ -81,12 +81,12 @@ def _is_safe(word: str) -> bool:
 def _from_index(params: dict[str, Any], read: "Callable[[_Completion], Iterable[str]]") -> list[str]:
     """Return what *read* finds in the index of the profile; nothing without one."""
     try:
-        state = paths.state_directory(os.environ)
+        state = state_directory(os.environ)
         if not os.path.isdir(state / "api"):  # the usual case takes one system call
             return []
         directory = StateDirectory(state)
         directory.check()
-        config = config_file.load(paths.config_path(os.environ))
+        config = config_file.load(config_file.config_path(os.environ))
         name = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
         base_url = _base_url(params, config.profiles.get(name, {}))
         with index_file.open_index(directory, name) as index:

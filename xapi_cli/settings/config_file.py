@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
-from xapi_cli.system import private_files
+from xapi_cli.system import private_files, safe_paths
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import UnsafePath, anchored_path, closing
 
@@ -37,6 +38,17 @@ class Config(NamedTuple):
     default_profile: str | None = None
     profiles: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     others: Mapping[str, Any] = MappingProxyType({})  # the other keys at the top of the file
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """Return the path of `config.toml`, which may not exist.
+
+    Raises UsageError if XAPI_CONFIG_DIR is relative and the current directory was deleted.
+    """
+    if chosen := safe_paths.chosen_directory(environ, _VARIABLE):
+        return chosen / "config.toml"
+    variable, default = ("APPDATA", "AppData/Roaming") if sys.platform == "win32" else ("XDG_CONFIG_HOME", ".config")
+    return safe_paths.base_directory(environ, variable, default) / "xapi" / "config.toml"
 
 
 def load(path: Path) -> Config:

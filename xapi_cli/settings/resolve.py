@@ -7,7 +7,6 @@ from typing import Any
 
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, values
-from xapi_cli.settings.paths import config_path
 from xapi_cli.settings.table import SETTINGS, Settings
 from xapi_cli.system.render import pasteable, printable
 
@@ -23,7 +22,7 @@ def resolve(
     Raises UsageError, which names the invalid value, for a value that is not usable and, unless *may_create_profile*,
     for a profile that does not exist; *or_log_in* adds `xapi login`, which creates it, to the hint of that error.
     """
-    path = config_path(environ)
+    path = config_file.config_path(environ)
     found = config_file.load(path)
     name = selected_profile(flags, environ, found)
     profile = found.profiles.get(name)
@@ -67,7 +66,7 @@ def outside_profiles(key: str, environ: Mapping[str, str]) -> Any:
     Raises UsageError if it or the config file is not valid.
     """
     (variable,) = SETTINGS[key].variables
-    others = {} if environ.get(variable) else config_file.load(config_path(environ)).others
+    others = {} if environ.get(variable) else config_file.load(config_file.config_path(environ)).others
     return _Sources({}, environ, "", {}, Path(), others).value(key)
 
 

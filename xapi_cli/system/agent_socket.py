@@ -167,7 +167,7 @@ def _runtime_directory(environ: "Mapping[str, str]") -> str | None:
 
 
 def _state_directory(environ: "Mapping[str, str]") -> str | None:
-    """Return the directory `agent` of the directory that `settings.paths.state_directory` returns."""
+    """Return the directory `agent` of the directory that `private_files.state_directory` returns."""
     if chosen := environ.get("XAPI_STATE_DIR"):
         return os.path.join(chosen, "xapi", "agent") if os.path.isabs(chosen) else None
     state = environ.get("XDG_STATE_HOME", "")

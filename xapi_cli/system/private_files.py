@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from xapi_cli.errors import UsageError
+from xapi_cli.system import safe_paths
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UnsafePath, anchored_path, flush, is_trusted
 
@@ -39,6 +40,20 @@ class Unsafe(UsageError):
     def because(cls, problem: str, *, variable: str, remedy: str = "") -> Self:
         """Return the error for *problem*; its hint has the *remedy*, and names the *variable* to set instead."""
         return cls(problem, hint=f"{remedy}set {variable} to a directory that you own")
+
+
+def state_directory(environ: Mapping[str, str]) -> Path:
+    """Return the path of xapi's state directory, for locks, the file store and the index of accounts.
+
+    Raises UsageError if XAPI_STATE_DIR is relative and the current directory was deleted.
+    """
+    if chosen := safe_paths.chosen_directory(environ, _VARIABLE):
+        return chosen / "xapi"
+    if sys.platform not in ("win32", "darwin"):
+        return safe_paths.base_directory(environ, "XDG_STATE_HOME", ".local/state") / "xapi"
+    from platformdirs import user_state_path
+
+    return user_state_path("xapi", appauthor=False).absolute()
 
 
 class StateDirectory:

@@ -9,17 +9,19 @@ import os
 import stat
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self
 
+from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
 if sys.platform == "win32":
     from xapi_cli.system import windows
 
 POSIX = os.name == "posix"
+_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 _MAX_LINKS = 40  # the limit of Linux
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}  # a symbolic link is one or the other, depending on the platform
 _TERMINAL = 5 << 8  # the device number of /dev/tty on Linux, the controlling terminal of each process
@@ -66,6 +68,33 @@ def home() -> Path:
         if os.path.isabs(listed := pwd.getpwuid(os.getuid()).pw_dir):
             return Path(listed)
     return Path("/nonexistent")
+
+
+def relative_homes(environ: Mapping[str, str]) -> list[str]:
+    """Return the home and XDG variables that are set but do not contain an absolute path."""
+    return [name for name in _HOMES if name in environ and not Path(environ[name]).is_absolute()]
+
+
+def base_directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    """Return the directory that *variable* names; *default* in the home directory without one, or if it is relative."""
+    # The specification says to ignore a relative XDG path: https://specifications.freedesktop.org/basedir/
+    chosen = Path(environ.get(variable, ""))
+    return chosen if chosen.is_absolute() else home() / default
+
+
+def chosen_directory(environ: Mapping[str, str], variable: str) -> Path | None:
+    """Return the absolute path of the directory that *variable* names, None without one.
+
+    Raises UsageError if it is relative and the current directory was deleted.
+    """
+    if not (chosen := environ.get(variable)):
+        return None
+    try:
+        return Path(chosen).absolute()
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{variable} is relative, and the current directory does not exist", hint="set it to an absolute path"
+        ) from error
 
 
 def comparable(name: str) -> str:

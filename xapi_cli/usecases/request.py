@@ -12,7 +12,7 @@ from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
 from xapi_cli.request.options import RequestOptions, retries_of
-from xapi_cli.settings import paths
+from xapi_cli.system.private_files import state_directory
 from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Request:
         if not options.validate or runtime.settings.no_validate:
             return
         try:
-            if not os.path.isdir(paths.state_directory(runtime.environ) / "api"):  # the usual case: one system call
+            if not os.path.isdir(state_directory(runtime.environ) / "api"):  # the usual case: one system call
                 return
         except UsageError:  # a request with XAPI_TOKEN does not need this directory
             return

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.settings import paths
+from xapi_cli.settings.config_file import config_path
+from xapi_cli.system import safe_paths
+from xapi_cli.system.private_files import state_directory
 
 
 @pytest.mark.parametrize(
@@ -33,12 +35,10 @@ def test_the_directories_follow_the_conventions_of_the_platform(
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("HOME", "/home/me")
 
-    assert (paths.config_path(environ), paths.state_directory(environ)) == (Path(config), Path(state))
+    assert (config_path(environ), state_directory(environ)) == (Path(config), Path(state))
 
 
-@pytest.mark.parametrize(
-    "variable, path_of", [("XAPI_CONFIG_DIR", paths.config_path), ("XAPI_STATE_DIR", paths.state_directory)]
-)
+@pytest.mark.parametrize("variable, path_of", [("XAPI_CONFIG_DIR", config_path), ("XAPI_STATE_DIR", state_directory)])
 def test_a_relative_directory_is_relative_to_the_current_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, path_of: Callable[[Mapping[str, str]], Path]
 ) -> None:
@@ -55,4 +55,4 @@ def test_a_relative_directory_is_relative_to_the_current_one(
 def test_variables_with_relative_home_directories_are_found() -> None:
     environ = {"HOME": "/home/me", "XDG_CONFIG_HOME": ".", "XDG_CACHE_HOME": "", "OTHER": "x"}
 
-    assert paths.relative_homes(environ) == ["XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
+    assert safe_paths.relative_homes(environ) == ["XDG_CACHE_HOME", "XDG_CONFIG_HOME"]
