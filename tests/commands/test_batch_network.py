@@ -1,16 +1,29 @@
 """`xapi batch` on the network: connections, retries, redirects, proxies, TLS."""
 
 import re
+import signal
+import ssl
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
 from tests.support.program import Xapi
-from tests.support.servers import OK, Peer, Server, Stopwatch, close, hang, head, request, send, serve
+from tests.support.servers import OK, Peer, Server, Stopwatch, close, forward, hang, head, request, send, serve
+
+_TOGETHER = 200  # responses
+
+
+def _trusted_by(bundle: Path) -> ssl.SSLContext:
+    """Return a context for a server with a certificate of a CA that is written to *bundle*."""
+    ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.cert_pem.write_to_path(str(bundle))
+    return context
 
 
 def test_slowly_arriving_response_headers_cause_a_timeout(xapi: Xapi) -> None:
@@ -121,18 +134,8 @@ def test_redirects_are_followed_as_in_request(xapi: Xapi) -> None:
 
 
 def test_responses_through_a_proxy_and_over_tls_are_the_same(xapi: Xapi, tmp_path: Path) -> None:
-    import ssl
-
-    import trustme
-
-    from tests.support.servers import forward
-
-    ca = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(context)
     bundle = tmp_path / "ca.pem"
-    ca.cert_pem.write_to_path(str(bundle))
-    with Server([serve()], tls=context) as server, Server([forward()]) as proxy:
+    with Server([serve()], tls=_trusted_by(bundle)) as server, Server([forward()]) as proxy:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
         untrusted = xapi("batch", input=paths(2), env=env)
         trusted = xapi("batch", "--ca-bundle", str(bundle), input=paths(50), env=env)
@@ -240,16 +243,8 @@ def test_an_unreadable_ca_bundle_is_a_usage_error(xapi: Xapi) -> None:
 
 
 def test_large_bodies_are_sent_and_received_over_tls(xapi: Xapi, tmp_path: Path) -> None:
-    import ssl
-
-    import trustme
-
-    ca = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(context)
-    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     big = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3000000\r\n\r\n" + b"y" * 3_000_000
-    with Server([serve(big)], tls=context) as server:
+    with Server([serve(big)], tls=_trusted_by(tmp_path / "ca.pem")) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
         outcome = xapi("batch", "-j", "4", input=jsonl(*({"path": "/", "data": "x" * 2_000_000},) * 8), env=env)
         received = sum(len(each) for each in server.received)
@@ -257,6 +252,32 @@ def test_large_bodies_are_sent_and_received_over_tls(xapi: Xapi, tmp_path: Path)
     assert outcome.code == 0, outcome.err
     assert [len(line["text"]) for line in out_lines(outcome.out)] == [3_000_000] * 8
     assert received > 16_000_000
+
+
+def test_many_responses_that_arrive_at_the_same_time_over_tls_are_complete(xapi: Xapi, tmp_path: Path) -> None:
+    """The process is stopped meanwhile, so that it is late with them."""
+    have_arrived, are_sent = threading.Barrier(_TOGETHER + 1), threading.Barrier(_TOGETHER + 1)
+    reply = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 12000\r\n\r\n" + b"y" * 12_000
+
+    def reply_together(peer: Peer) -> None:
+        have_arrived.wait(30)
+        have_arrived.wait(30)  # until the process is stopped
+        peer.sock.sendall(reply)
+        are_sent.wait(30)
+
+    (tmp_path / "in").write_text(paths(_TOGETHER))
+    with Server([request(), reply_together, hang()], tls=_trusted_by(tmp_path / "ca.pem")) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        process = xapi.start("batch", "-j", str(_TOGETHER), str(tmp_path / "in"), env=env)
+        have_arrived.wait(30)
+        process.send_signal(signal.SIGSTOP)
+        have_arrived.wait(30)
+        are_sent.wait(30)
+        process.send_signal(signal.SIGCONT)
+        out = process.communicate(timeout=60)[0].decode()
+
+    assert process.returncode == 0, out
+    assert [len(line["text"]) for line in out_lines(out)] == [12_000] * _TOGETHER
 
 
 @pytest.mark.parametrize("rest", [b"", b"Content-Length: 99999999\r\n", b"Transfer-Encoding: chunked\r\n"])

@@ -106,6 +106,22 @@ def test_a_reset_that_sending_has_noticed_is_reported_when_receiving(
         assert is_tls or isinstance(receiving, ConnectionResetError)  # before Python 3.13, TLS hides the reset
 
 
+def test_nothing_of_a_tls_record_remains_where_no_selector_reports_it(
+    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    with (
+        Server([send(b"x" * 12_000), hang()], tls=server_tls) as server,
+        socket.create_connection((server.host, server.port)) as sock,
+    ):
+        connection, wait = Connection(sock, Route("https", server.host, server.port)), Wait(Timeouts(), 20, lambda: "")
+        connection.start_tls(client_tls, server.host, wait)
+
+        data = connection.receive(wait, 2048)
+        connection.close()
+
+    assert data == b"x" * 12_000
+
+
 @pytest.mark.parametrize("codes", [(20, 0x800B0109, -67843), (62, 0x800B010F, -67602)])
 def test_certificate_errors_of_windows_and_macos_have_the_same_text(codes: tuple[int, ...]) -> None:
     errors = [ssl.SSLCertVerificationError() for _ in codes]

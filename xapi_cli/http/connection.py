@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
 
 BLOCK = 64 * 1024
+_RECORD = 16 * 1024  # bytes of data in a TLS record, at most (RFC 8446, section 5.1)
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -121,11 +122,13 @@ class Connection:
     def receive_now(self, size: int = BLOCK) -> bytes | None:
         """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed.
 
+        With TLS, all of a record is returned: a selector does not report the rest, which OpenSSL has read.
+
         Raises ConnectionResetError after the last data if the peer reset the connection, even if sending has
         reported it.
         """
         try:
-            data = self._socket.recv(size)
+            data = self._socket.recv(max(size, _RECORD) if self.tls else size)
         except _WOULD_BLOCK as error:
             self._record_event(error, receiving=True)
             return None

@@ -57,7 +57,7 @@ class CarriedExchange(Exchange):
     def receive_block(self, size: int = BLOCK) -> bool:
         """Process one block that has arrived, so that other exchanges get a turn; return whether there was one.
 
-        *size* is its greatest length; with TLS, at least that of a record, because events do not report its rest.
+        *size* is its greatest length, as for `Connection.receive_now`.
         """
         try:
             data: bytes | OSError | None = self.connection.receive_now(size)
