@@ -315,7 +315,7 @@ class Connections(Generic[R, E]):
             self.release(exchange, is_reusable=False)
             self._on_error(request, error)
             return
-        if exchange.is_sending or exchange.over_tls or not exchange.is_reused or self._may_send is not None:
+        if exchange.unsent or exchange.over_tls or not exchange.is_reused or self._may_send is not None:
             self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
 
     def _dial_for_waiting(self, route: Route) -> None:

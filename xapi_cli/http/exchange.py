@@ -43,7 +43,8 @@ class Exchange:
     """The exchange of a request with *method* for its response, over a connection for *route*.
 
     The connection *is_reused* if it has carried an exchange. *needs_body* receives the status and headers and returns
-    whether the body is needed. With *is_safe_to_resend*, no hint warns of resending the request.
+    whether the body is needed; that of a success always is. With *is_safe_to_resend*, no hint warns of resending the
+    request.
     """
 
     head: ResponseHead | None = None
@@ -162,7 +163,9 @@ class Exchange:
 
     def _begin_body(self, head: ResponseHead) -> None:
         self.head = head
-        self.stops_sending = self.stops_sending or head.status >= 300
+        if head.status < 300:
+            return
+        self.stops_sending = True
         if head.status == 407 and self.route.proxy:
             raise self.route.proxy.refusal(head.status)
         if self._needs_body is not None and not self._needs_body(head):

@@ -72,7 +72,8 @@ class Send(NamedTuple, Generic[C]):
 
     The result is a Response. If there is none, the driver raises NetworkError or TimeoutExpired in the flow.
     With *to_api* False, the call has left the API's origin; the headers and the body of the user MUST be omitted.
-    The driver may omit the body of the response if *needs_body* returns False for its status and headers.
+    The driver may omit the body of a response, other than a success, if *needs_body* returns False for its status and
+    headers.
     """
 
     call: C
@@ -264,8 +265,6 @@ class _Attempt(Generic[C]):
 
     def _needs_body(self, response: "Response") -> bool:
         """Return whether the body of *response* can be needed: not before a replay, a retry or the next redirect."""
-        if response.status < FIRST_REDIRECT:
-            return True
         if self._to_api and response.status == UNAUTHORIZED:  # the request is replayed, or the call fails
             return False
         if self.retry_delay(response) is not None:
