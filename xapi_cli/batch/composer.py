@@ -22,7 +22,8 @@ class Composer:
         target = path if route.proxy is None or not route.is_forwarded else call.url  # usually, there is no proxy
         start = f"{call.method} {target} HTTP/1.1\r\n".encode("ascii")
         if not call.headers and call.body is None and call.method not in WITH_CONTENT:
-            return start + self._usual(call, server, route, token)
+            key = (server, token.access_token if token else None)
+            return start + (self._common.get(key) or self._new_common(key, call, route, token))
         host = _host(server)
         headers = headers_of(call, to_api=to_api) + authorization.headers(token, route)
         lines = b"" if any(name.lower() == b"host" for name, _ in headers) else b"Host: %s\r\n" % host
@@ -32,16 +33,11 @@ class Composer:
         body = b"".join(call.body) if call.body is not None and to_api else b""
         return start + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
-    def _usual(self, call: Call, server: str, route: Route, token: Token | None) -> bytes:
-        key = (server, token.access_token if token else None)
-        common = self._common.get(key)
-        if common is None:
-            if len(self._common) > 8:
-                self._common.clear()  # drop entries of replaced tokens
-            headers = [(b"Host", _host(server)), *headers_of(call, to_api=True)]
-            headers += authorization.headers(token, route)
-            common = b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n"
-            self._common[key] = common
+    def _new_common(self, key: tuple[str, str | None], call: Call, route: Route, token: Token | None) -> bytes:
+        if len(self._common) > 8:
+            self._common.clear()  # drop entries of replaced tokens
+        headers = [(b"Host", _host(key[0])), *headers_of(call, to_api=True), *authorization.headers(token, route)]
+        common = self._common[key] = b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n"
         return common
 
 

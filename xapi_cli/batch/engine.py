@@ -217,7 +217,7 @@ class Engine:
             entry, self._held = self._held or self._next_entry(), None
             if entry is None:
                 break
-            if not self._unsent.is_ready:
+            if self._unsent.waiting or not self._limiter.is_ready:
                 self._held = entry
                 break
             self._start(entry)
@@ -329,7 +329,7 @@ class Engine:
         if self._retries:
             at = min(at, self._retries[0][0])
         if self._held or self._unsent.waiting:
-            at = min(at, self._unsent.next_time)
+            at = min(at, self._limiter.next_time)
         if self._connections.holds_requests:
             at = min(at, self._limiter.next_send)
         if self._policy.deadline is not None:

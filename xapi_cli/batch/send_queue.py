@@ -21,16 +21,6 @@ class SendQueue:
         self._limiter, self._send = limiter, send
         self.waiting: deque[tuple[InFlight, Step]] = deque()
 
-    @property
-    def is_ready(self) -> bool:
-        """Return whether a request that is added now would not have to wait."""
-        return not self.waiting and self._limiter.is_ready
-
-    @property
-    def next_time(self) -> float:
-        """Return the time from which the next request may be sent, on the monotonic clock."""
-        return self._limiter.next_time
-
     def add(self, request: InFlight, step: Step) -> None:
         """Send *step* of *request* now, or as soon as the rate limiter permits it."""
         if not self.waiting and self._limiter.try_acquire():
