@@ -49,7 +49,7 @@ class LoginGate(Generic[R]):
         self._tokens, self._loop, self._resume = tokens, loop, resume
         self._is_in_use, self._on_login, self._is_interactive = is_in_use, on_login, is_interactive
         self._waiting: list[R] = []
-        self._undecided: list[tuple[R, Login]] = []  # rejected, but the token may still be valid
+        self.undecided: list[tuple[R, Login]] = []  # rejected, but the token may still be valid
         self.is_logging_in = False
 
     @property
@@ -60,7 +60,7 @@ class LoginGate(Generic[R]):
     @property
     def is_closed(self) -> bool:
         """Return whether no new requests may start, because the token is about to change."""
-        return self.is_logging_in or bool(self._undecided)
+        return self.is_logging_in or bool(self.undecided)
 
     def enter(self, request: R, step: Login) -> None:
         """Resume *request* with the token for *step*: one that is known already, else one from a login."""
@@ -68,7 +68,7 @@ class LoginGate(Generic[R]):
         if cached is not None and (rejected is None or cached.access_token != rejected.access_token):
             self._resume(request, cached)
         elif rejected is not None and self._is_in_use(rejected) and self._tokens.is_unproven(rejected):
-            self._undecided.append((request, step))  # until another request shows whether the token is valid
+            self.undecided.append((request, step))  # until another request shows whether the token is valid
         elif (failure := self._tokens.failure) is not None:
             self._resume(request, failure)
         else:
@@ -78,7 +78,7 @@ class LoginGate(Generic[R]):
 
     def decide(self) -> None:
         """Decide again about requests that were rejected with a token of which nothing was known."""
-        undecided, self._undecided = self._undecided, []
+        undecided, self.undecided = self.undecided, []
         for request, step in undecided:
             self.enter(request, step)
 
@@ -94,7 +94,7 @@ class LoginGate(Generic[R]):
     def clear(self) -> None:
         """Remove all requests."""
         self._waiting.clear()
-        self._undecided.clear()
+        self.undecided.clear()
 
     def _log_in(self, step: Login) -> None:
         self.is_logging_in = True

@@ -171,7 +171,8 @@ class Engine:
         Return False if no request is in flight and none will follow: the engine is stopping, or
         *has_more* returns False.
         """
-        self._room.run()
+        if self._room.waiting:
+            self._room.run()
         self._start_requests()
         if self._is_stopping:
             self._drop_delayed()
@@ -211,7 +212,8 @@ class Engine:
     def _start_requests(self) -> None:
         """Start as many requests as may be in flight, and send them together; none waits long for the others."""
         flush_time = time.monotonic() + _LONGEST_COLLECTION
-        while self._filters.has_slot(len(self._requests)) and not (self._is_stopping or self._gate.is_closed):
+        max_lines = self._filters.max_lines  # no request that starts gets to its filter
+        while len(self._requests) < max_lines and not (self._is_stopping or self._gate.is_closed):
             if not self._budget.has_room and self._requests and not self._may_use_reserve:
                 break
             entry, self._held = self._held or self._next_entry(), None
@@ -320,8 +322,10 @@ class Engine:
         self._filters.check(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
-        self._unsent.run()
-        self._gate.decide()
+        if self._unsent.waiting:
+            self._unsent.run()
+        if self._gate.undecided:
+            self._gate.decide()
 
     def _time_to_next_event(self) -> float:
         """Return the maximum time to wait for events, in seconds."""

@@ -23,7 +23,7 @@ class RoomQueue:
     ) -> None:
         self._budget, self._resume, self._oldest = budget, resume, oldest
         # heap: first those that have got memory before, then by number
-        self._waiting: list[tuple[bool, int, InFlight, Iterator[Any], int]] = []
+        self.waiting: list[tuple[bool, int, InFlight, Iterator[Any], int]] = []
         self._admitted = set[InFlight]()  # they have got memory, and go on
 
     def add(self, request: InFlight, steps: Iterator[Any], size: int) -> None:
@@ -33,13 +33,13 @@ class RoomQueue:
             return
         is_new = self._oldest is not None or request not in self._admitted
         self._admitted.discard(request)
-        heapq.heappush(self._waiting, (is_new, request.number, request, steps, size))
+        heapq.heappush(self.waiting, (is_new, request.number, request, steps, size))
         self.run()
 
     def run(self) -> None:
         """Let requests go on for which there is room now."""
-        while self._waiting and (self._budget.has_room or self._is_exempt(self._waiting[0][1])):
-            self._admit(*heapq.heappop(self._waiting)[2:])
+        while self.waiting and (self._budget.has_room or self._is_exempt(self.waiting[0][1])):
+            self._admit(*heapq.heappop(self.waiting)[2:])
 
     def remove(self, request: InFlight) -> None:
         """Remove *request*, which has ended."""
@@ -47,7 +47,7 @@ class RoomQueue:
 
     def clear(self) -> None:
         """Remove all requests."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._admitted.clear()
 
     def _is_exempt(self, number: int) -> bool:

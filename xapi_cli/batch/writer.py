@@ -32,19 +32,16 @@ class Writer:
         self._write, self._journal, self._budget, self._ordered = write, journal, budget, ordered
         self._shown = shown
         self._expected: deque[int] = deque()
+        self.has_room = True  # more lines can be expected
         self._out_of_order: dict[int, Result] = {}
         self._ready: list[Result] = []
         self._size = 0
-
-    @property
-    def has_room(self) -> bool:
-        """Return whether more lines can be expected."""
-        return len(self._expected) < _MAX_WAITING
 
     def expect(self, number: int) -> None:
         """Expect line *number* next."""
         if self._ordered:
             self._expected.append(number)
+            self.has_room = len(self._expected) < _MAX_WAITING
 
     def add(self, result: Result, *, is_new: bool = True) -> None:
         """Queue *result* for the next `flush`; if ordered, after all earlier lines.
@@ -60,6 +57,7 @@ class Writer:
                 self._expected.popleft()
                 self._budget.remove(following.size)
                 self._buffer(following)
+            self.has_room = len(self._expected) < _MAX_WAITING
         else:
             self._buffer(result)
 

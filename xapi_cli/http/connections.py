@@ -128,6 +128,7 @@ class Connections(Generic[R, E]):
         self._waiting: dict[Route, deque[R]] = {}  # for any connection
         self._resending: dict[Route, deque[R]] = {}  # for a new connection
         self._begun: list[tuple[R, E]] = []  # nothing of them was sent yet
+        self.holds_requests = False  # the last `flush` left some of them, which could not be sent yet
         self.paused: set[E] = set()  # they are not read: the memory budget is exhausted
 
     # requests
@@ -160,7 +161,7 @@ class Connections(Generic[R, E]):
         request before need not be woken.
         """
         while self._begun:
-            begun, self._begun = self._begun, []
+            begun, self._begun, self.holds_requests = self._begun, [], False
             for number, (request, exchange) in enumerate(begun):
                 if request.exchange is not exchange:
                     continue  # it was canceled, or has another connection
@@ -171,11 +172,6 @@ class Connections(Generic[R, E]):
                     self._hold(begun[number:] + self._begun)
                     return
                 self._send_begun(request, exchange)
-
-    @property
-    def holds_requests(self) -> bool:
-        """Return whether the last `flush` left requests that have a connection but could not be sent yet."""
-        return bool(self._begun)
 
     def flush_log(self) -> None:
         """Write the lines of the log for the exchanges that have ended since the last call."""
@@ -292,7 +288,7 @@ class Connections(Generic[R, E]):
 
     def _hold(self, begun: list[tuple[R, E]]) -> None:
         """Keep *begun* for the next `flush`; what arrives until then is no response, so it is not read."""
-        self._begun = begun
+        self._begun, self.holds_requests = begun, True
         for request, exchange in begun:
             if request.exchange is exchange:
                 exchange.expires = float("inf")

@@ -116,11 +116,10 @@ class FilterPool:
         """Return whether jobs wait or run."""
         return bool(self.quick.jobs or self.slow.jobs)
 
-    def has_slot(self, lines: int) -> bool:
-        """Return whether another line may be in flight besides *lines*, of which slow ones do not count."""
-        if lines < self._jobs or self._jq is None:
-            return lines < self._jobs
-        return lines < self._jobs + min(self.slow.jobs, _MAX_SLOW)
+    @property
+    def max_lines(self) -> int:
+        """Return how many lines may be in flight now: those with slow jobs do not count."""
+        return self._jobs if self._jq is None else self._jobs + min(self.slow.jobs, _MAX_SLOW)
 
     def add(self, job: FilterJob, then: Callable[[], None]) -> None:
         """Run *job*; call *then* when its result is available."""
