@@ -313,8 +313,7 @@ class Engine:
 
     def _process_events(self, timeout: float) -> None:
         self._process_ready(timeout)
-        self._connections.serve_waiting()
-        self._connections.flush_log()
+        self._connections.end_turn()
         now = time.monotonic()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK

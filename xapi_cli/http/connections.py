@@ -173,13 +173,13 @@ class Connections(Generic[R, E]):
                     return
                 self._send_begun(request, exchange)
 
-    def flush_log(self) -> None:
-        """Write the lines of the log for the exchanges that have ended since the last call."""
+    def end_turn(self) -> None:
+        """Log the exchanges that have ended, and serve waiting requests, after the events of a turn.
+
+        These get the connections that became idle, or whose grace period is over.
+        """
         if self._log is not None:
             self._log.flush()
-
-    def serve_waiting(self) -> None:
-        """Assign to waiting requests the connections that became idle or whose grace period is over."""
         if not any(self._waiting.values()):
             return
         for route in [route for route, waiting in self._waiting.items() if waiting]:

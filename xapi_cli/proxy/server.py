@@ -153,8 +153,7 @@ class Server:
                 self._process_client(ready, events)
             else:
                 self._process_connection(ready, events)
-        self._connections.serve_waiting()
-        self._connections.flush_log()
+        self._connections.end_turn()
         now = time.monotonic()
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK
