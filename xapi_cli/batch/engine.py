@@ -102,10 +102,10 @@ class Engine:
         on_pause: Callable[[str], None] | None = None,
     ) -> None:
         self._on_pause, self._on_login = on_pause or policy.note, on_login
-        self._network, self._policy, self._tokens = network, policy, tokens
+        self._policy, self._tokens = policy, tokens
         self._budget, self._is_ordered = budget, ordered
         self._next_entry, self._on_done = next_entry, on_done
-        self._composer = Composer()
+        self._composer = Composer(network)
         self._loop = EventLoop()
         self._connections: Connections[InFlight, BufferedExchange] = Connections(
             network,
@@ -256,8 +256,7 @@ class Engine:
 
     def _send(self, request: InFlight, step: Send[Call]) -> None:
         request.step = step
-        route = self._network.route(step.call.url)
-        request.data = self._composer.compose(step.call, route, step.token, to_api=step.to_api)
+        route, request.data = self._composer.compose(step)
         send = self._connections.resend if request.is_resent else self._connections.send
         request.is_resent = False
         send(request, route)

@@ -24,12 +24,15 @@ class Network:
 
     def route(self, url: str) -> Route:
         """Return the route to the server of *url*."""
-        root, _ = urls.split_server(url)
-        route = self._routes.get(root)
+        return self.route_to(urls.split_server(url)[0])
+
+    def route_to(self, server: str) -> Route:
+        """Return the route to *server*, the start of a URL."""
+        route = self._routes.get(server)
         if route is None:
-            scheme, host, port = urls.origin(url)
+            scheme, host, port = urls.origin(server)
             route = Route(scheme, host, port, proxies.proxy_for(scheme, host, port, self._environ))
-            self._routes[root] = route
+            self._routes[server] = route
         return route
 
     def dial(self, route: Route) -> Connection:
