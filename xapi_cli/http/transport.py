@@ -308,7 +308,7 @@ class _BlockingExchange:
 
     def _send_request(self) -> None:
         length = self._request_head.length
-        self._send(self._request_head.data)
+        self._send(self._request_head.data, is_last=length == 0)
         size = 0
         for block in self.request.body:
             # It could not be detected that the source of a body without a declared length yields less the second time.
@@ -316,12 +316,13 @@ class _BlockingExchange:
             size += len(block)
             if length is not None and size > length:
                 raise self._body_changed()
-            self._send(block if length is not None else chunk(block))
+            self._send(block if length is not None else chunk(block), is_last=size == length)
             if self.record.stops_sending:
                 return
-        if length is not None and size < length:
+        if length is None:
+            self._send(LAST_CHUNK, is_last=True)
+        elif size < length:
             raise self._body_changed()
-        self._send(b"" if length is not None else LAST_CHUNK, is_last=True)
 
     def _send(self, data: bytes, *, is_last: bool = False) -> None:
         """Send *data*, the request line and headers at once: each send(2) is a packet."""
