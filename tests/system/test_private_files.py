@@ -49,7 +49,7 @@ def test_the_mode_of_an_existing_directory_is_never_changed(tmp_path: Path, note
     directory.mkdir()
     directory.chmod(bits)
     StateDirectory(directory).check()
-    StateDirectory(directory).make(notify=notes.append)
+    file_at(directory / "file").replace(b"", notify=notes.append)
     assert mode(directory) == bits
     assert notes == [f"the directory {directory} is accessible to other users; run `chmod 700 {directory}`"]
 
@@ -245,9 +245,29 @@ def test_a_link_named_like_an_unfinished_file_is_not_removed(tmp_path: Path) -> 
     assert victim.read_bytes() == b"precious"
 
 
+def test_replacing_a_file_creates_its_directory(tmp_path: Path) -> None:
+    file_at(tmp_path / "a" / "b" / "file").replace(b"x")
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"x"
+    assert [mode(tmp_path / name) for name in ("a", "a/b")] == [0o700] * 2
+
+
 def test_a_missing_directory_raises_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        file_at(tmp_path / "directory" / "file").replace(b"")
+        file_at(tmp_path / "directory" / "file").touch()
+
+
+@pytest.mark.parametrize("bits", [0o707, 0o702])
+def test_a_directory_in_a_safe_one_is_rejected_if_everyone_can_write_to_it(tmp_path: Path, bits: int) -> None:
+    state = StateDirectory(tmp_path / "state")
+    state.make()
+    state.check()
+    state.directory("tokens").make()
+    assert state.directory("tokens").file("file").read(limit=1) is None
+    (tmp_path / "state" / "tokens").chmod(bits)
+    for each in (state, StateDirectory(tmp_path / "state")):
+        each.check()
+        with pytest.raises(UsageError, match="everyone can write to the state directory"):
+            each.directory("tokens").file("file").read(limit=1)
 
 
 def test_probes_and_writers_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -276,7 +296,7 @@ def test_a_directory_that_takes_the_place_of_an_open_one_is_used(tmp_path: Path,
         assert file.read(limit=9) is None
         assert file.remove() is False
         with pytest.raises(FileNotFoundError):
-            file.replace(b"lost")
+            file.touch()
     elif how == "replaced":
         (tmp_path / "state" / "tokens").mkdir(parents=True)
         (tmp_path / "state" / "tokens" / "one").write_bytes(b"other")

@@ -106,7 +106,6 @@ def _account_files(directory: str) -> Iterator[Path]:
         StateDirectory(place).make()
         for name, content in _account.items():
             own = StateDirectory((place / name).parent)
-            own.make()
             own.file((place / name).name).replace(content, sync=False)
         yield place
     finally:

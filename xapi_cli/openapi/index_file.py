@@ -82,7 +82,6 @@ def write(state: StateDirectory, profile: str, index: bytes, document: bytes) ->
     if len(index) > _MAX_SIZE:
         raise UsageError("the index of the API description is too large", hint="load a smaller description")
     try:
-        file.directory.make()
         file.replace(index)
         document_of(state, profile).replace(document)
     except OSError as error:

@@ -145,7 +145,6 @@ class AccountIndex:
 
     def log_out_all(self) -> None:
         """Let every login in progress, to any account, detect a logout; the caller reads `all` after that."""
-        self._directory.make()
         self._directory.file(_ALL).replace(os.urandom(8).hex().encode())
 
     def forget(self, identity: Identity) -> None:
@@ -178,7 +177,6 @@ class AccountIndex:
             return None
 
     def _write(self, identity: Identity, marker: str, stores: Sequence[KnownStore]) -> None:
-        self._directory.make()
         known = [store._asdict() for store in stores]
         while len(json.dumps(known)) > _MAX_SIZE:
             known.pop(0)

@@ -41,7 +41,6 @@ class FailureFiles:
     def write(self, identity: Identity, kind: str, data: bytes) -> None:
         """Replace the file with *data*, and add when it is written, if that is possible."""
         with suppress(OSError):
-            self._directory.make()
             members = json.loads(data) | {"written": str(self._clock())}
             self._file(identity, kind).replace(json.dumps(members).encode(), sync=False)
 

@@ -33,8 +33,7 @@ class FileStore:
         file = self._file(identity)
         data = encode_record(identity, Record(record.token)).encode("ascii")
         with _file_errors("write", file):
-            self._directory.make(notify=self._warn)
-            file.replace(data)
+            file.replace(data, notify=self._warn)
 
     def delete(self, identity: Identity) -> bool:
         """Delete the file of *identity*; return whether there was one."""

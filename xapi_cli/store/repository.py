@@ -187,7 +187,6 @@ class TokenRepository:
         """
         if self.row.is_persistent and (name := obtained_at(Record(token))):
             with suppress(OSError, UsageError):
-                self.state.directory(_REJECTED).make()
                 self._rejection.replace(name.encode(), sync=False)
 
     def is_rejected(self, token: Token) -> bool:

@@ -67,7 +67,8 @@ class StateDirectory:
         self.path = path
         self._above = above
         self._anchor: AnchoredPath | None = None  # a place in the open directory
-        self._safe: tuple[int, int] | None = None  # an owner and a mode that were found to be safe
+        # an owner and a mode that were found to be safe, at first by the directory above, which usually has the same
+        self._safe: tuple[int, int] | None = above._safe if above else None  # noqa: SLF001 - of the same class
         self._directories: WeakValueDictionary[str, StateDirectory] = WeakValueDictionary()
 
     def directory(self, name: str) -> "StateDirectory":
@@ -101,7 +102,8 @@ class StateDirectory:
         try:
             with anchored_path(self.path) as parent:
                 _check_directory(parent.directory_status(), path=self.path.parent)
-                anchor = self._keep(parent.within(_PLACEHOLDER) or anchored_path(self.path / _PLACEHOLDER))
+                anchor = parent.within(_PLACEHOLDER) or anchored_path(self.path / _PLACEHOLDER)
+                self._anchor = anchor.close_when_unused()
             status = anchor.directory_status()
             _check_directory(status, path=self.path, allow_sticky=False)
             self._safe = status.st_uid, status.st_mode
@@ -110,31 +112,30 @@ class StateDirectory:
         except OSError:
             pass
 
-    def make(self, *, notify: Notify | None = None) -> None:
-        """Create the directory if it does not exist.
+    def make(self) -> None:
+        """Create the directory if it does not exist."""
+        self.place(make=True)
 
-        Calls *notify* with a message if other users can access an existing directory.
-        """
-        place = self.place(make=True)
-        if notify:
-            _notify_of_directory(place, notify)
-
-    def place(self, name: str = _PLACEHOLDER, *, make: bool = False) -> AnchoredPath:
+    def place(self, name: str = _PLACEHOLDER, *, make: bool = False, notify: Notify | None = None) -> AnchoredPath:
         """Return the place *name* in the directory, which is safe to use; with *make*, create it if it does not exist.
 
-        Raises Unsafe if another user owns it or everyone can write to it.
+        Raises Unsafe if another user owns it or everyone can write to it. Calls *notify* with a message if other users
+        can access it.
         """
         anchor = self._anchor
         status = None if anchor is None else anchor.directory_status_at(self.path)
         if anchor is None or status is None:
             try:
-                anchor = self._keep(self._opened(make=make))
+                self._anchor = anchor = self._opened(make=make).close_when_unused()
             except UnsafePath as error:
                 raise _unsafe(error) from error
             status = anchor.directory_status()
         if (status.st_uid, status.st_mode) != self._safe:
             _check_directory(status, path=self.path)
             self._safe = status.st_uid, status.st_mode
+        if notify and _is_accessible_to_others(status):
+            shown = printable(str(anchor.path.parent))
+            notify(f"the directory {shown} is accessible to other users; run `chmod 700 {shown}`")
         return anchor.sibling(name)
 
     def files(self, pattern: str) -> "list[StateFile]":
@@ -160,11 +161,6 @@ class StateDirectory:
         _replace(new, bytes(size), sync=True)
         with suppress(FileNotFoundError):  # another process removed it, because it looks abandoned
             new.unlink()
-
-    def _keep(self, anchor: AnchoredPath) -> AnchoredPath:
-        anchor.close_when_unused()
-        self._anchor = anchor
-        return anchor
 
     def _opened(self, *, make: bool) -> AnchoredPath:
         if self._above is not None:
@@ -208,9 +204,7 @@ class StateFile(NamedTuple):
         Raises the exceptions of `read`, and calls *notify* as it does.
         """
         try:
-            place = self.directory.place(self.name)
-            if notify:
-                _notify_of_directory(place, notify)
+            place = self.directory.place(self.name, notify=notify)
             return _restricted(place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), self.path, notify)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -220,9 +214,13 @@ class StateFile(NamedTuple):
         place = self.directory.place(self.name, make=True)
         return _restricted(place.open(flags | getattr(os, "O_NONBLOCK", 0)), self.path, None)
 
-    def replace(self, data: bytes, *, sync: bool = True) -> None:
-        """Replace the content of the file with *data*, atomically; with *sync*, flush it to disk."""
-        place = self.directory.place(self.name)
+    def replace(self, data: bytes, *, sync: bool = True, notify: Notify | None = None) -> None:
+        """Replace the content of the file with *data*, atomically; creates missing directories.
+
+        With *sync*, the data is on disk when this returns. *notify* is called with a message if other users can access
+        the directory.
+        """
+        place = self.directory.place(self.name, make=True, notify=notify)
         remove_abandoned(place, _UNFINISHED)
         _replace(place, data, sync=sync)
 
@@ -354,12 +352,6 @@ def check_is_private(descriptor: int, path: Path) -> os.stat_result:
 
 def _is_accessible_to_others(status: os.stat_result) -> bool:
     return POSIX and bool(status.st_mode & 0o077)
-
-
-def _notify_of_directory(file: AnchoredPath, notify: Notify) -> None:
-    if _is_accessible_to_others(file.directory_status()):
-        shown = printable(str(file.path.parent))
-        notify(f"the directory {shown} is accessible to other users; run `chmod 700 {shown}`")
 
 
 def _notify_of_file(path: Path, notify: Notify, *, is_still_accessible: bool) -> None:

@@ -214,10 +214,11 @@ class AnchoredPath:
             os.close(self._directory)
         self._directory = None
 
-    def close_when_unused(self) -> None:
-        """Close the directory when neither this place nor a sibling is used any more, unless `close` comes first."""
+    def close_when_unused(self) -> Self:
+        """Return this place; close its directory when neither it nor a sibling is used any more, if it is open then."""
         if self._directory is not None:
             self._finalizer = weakref.finalize(self, _close_same, self._directory, os.fstat(self._directory))
+        return self
 
     def sibling(self, name: str) -> "AnchoredPath":
         """Return the place called *name* in the same directory; it is valid until this place is closed."""
