@@ -216,9 +216,9 @@ def _text(value: str | bool | None) -> str | None:
 
 def _set_messages(runtime: "Runtime") -> None:
     """Set the format of messages, and whether notes are omitted; raises UsageError if a value is not valid."""
-    quiet, form = (resolve.without_profile(key, runtime.flags, runtime.environ) for key in MESSAGES)
-    runtime.terminal.is_quiet = quiet or False
-    runtime.terminal.has_json_messages = form == message_format.JSON
+    found = resolve.without_profile(MESSAGES, runtime.flags, runtime.environ)
+    runtime.terminal.is_quiet = found.get("quiet", False)
+    runtime.terminal.has_json_messages = found.get("error_format") == message_format.JSON
 
 
 def _limit_time(runtime: "Runtime") -> None:

@@ -1,6 +1,6 @@
 """Resolve the settings, in order of precedence: flag, environment variable, profile, default."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,13 @@ def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 
-def without_profile(key: str, flags: Flags, environ: Mapping[str, str]) -> Any:
-    """Return the value of the setting *key*, None without one; raises UsageError if it is not valid.
+def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of those of the settings *keys* that are set; raises UsageError if one is not valid.
 
-    No profile has a key for it, so this needs no config file, in which other settings may not be valid.
+    No profile has a key for them, so this needs no config file, in which other settings may not be valid.
     """
-    return _Sources(flags, environ, "", {}, Path(), {}).value(key)
+    sources = _Sources(flags, environ, "", {}, Path(), {})
+    return {key: value for key in sources.given() if key in keys and (value := sources.value(key)) is not None}
 
 
 def outside_profiles(key: str, environ: Mapping[str, str]) -> Any:
@@ -75,7 +76,9 @@ def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_fil
     (variable,) = SETTINGS["profile"].variables
     if flags.get("profile") == "":
         raise empty_option("--profile")
-    name = flags.get("profile") or environ.get(variable) or found.default_profile or "default"
+    name = flags.get("profile") or environ.get(variable) or found.default_profile
+    if not name:
+        return "default"
     return str(prefixed(_selector_of_profile(flags, environ), values.profile_name, name))
 
 
