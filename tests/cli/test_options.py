@@ -26,18 +26,27 @@ def flags_of(command: Any, *args: str) -> set[str]:
 @pytest.mark.parametrize(
     ("args", "flags"),
     [
-        (["request", "/x-api/me"], {"--profile", "-p"}),  # --profile may precede the command
-        (["request", "/x-api/me", "--jq", ".email"], {"--profile", "-p", "--jq"}),
-        (["request", "/x-api/me", "--timeout=3"], {"--profile", "-p", "--timeout"}),
-        (["request", "/x-api/me", "-i"], {"--profile", "-p", "--include", "-i"}),
-        (["request", "/x-api/me", "--jq", "-i"], {"--profile", "-p", "--jq", "--include", "-i"}),  # here a value
-        (["request", "--", "--jq"], {"--profile", "-p"}),
-        (["request", "/x-api/me", "-o", "--", "-i"], {"--profile", "-p", "--output", "-o", "--include", "-i"}),
-        (["request", "/x-api/echo", "-d", "-"], {"--profile", "-p", "--data", "-d"}),
+        (["request", "/x-api/me"], set()),
+        (["request", "/x-api/me", "--jq", ".email"], {"--jq"}),
+        (["request", "/x-api/me", "--timeout=3"], {"--timeout"}),
+        (["request", "/x-api/me", "-i"], {"--include", "-i"}),
+        (["request", "/x-api/me", "--jq", "-i"], {"--jq", "--include", "-i"}),  # here a value
+        (["request", "--", "--jq"], set()),
+        (["request", "/x-api/me", "-o", "--", "-i"], {"--output", "-o", "--include", "-i"}),
+        (["request", "/x-api/echo", "-d", "-"], {"--data", "-d"}),
     ],
 )
 def test_a_command_has_the_flags_that_its_arguments_contain(args: list[str], flags: set[str]) -> None:
     assert made(*args) == flags
+
+
+def test_a_command_has_the_flag_of_a_profile_that_precedes_it(xapi: Xapi) -> None:
+    assert xapi("profile", "set", "--profile", "one", "base_url", "http://127.0.0.1:9").code == 0
+    expected = "http://127.0.0.1:9/x-api/me"
+    assert expected in xapi("-p", "one", "request", "/x-api/me", "--curl").out
+    assert expected in xapi("-p", "two", "request", "/x-api/me", "--curl", "-p", "one").out
+    assert "profile 'one'" not in xapi("request", "/x-api/me", "--curl", "-p", "one").err
+    assert xapi("-p", "", "request", "/x-api/me").err == xapi("request", "/x-api/me", "-p", "").err
 
 
 def test_two_dashes_after_a_flag_are_its_value(xapi: Xapi) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -80,7 +80,8 @@ class _Xapi(Group):
         """Return the command that *args* begin with, with the flags in *args*; raise UsageError if it is unknown."""
         name, *rest = args
         if name in COMMANDS and name not in _with_all_flags and not ctx.resilient_parsing:
-            return name, typer.main.get_command(_command(name, rest)), rest
+            before = [option for option, value in ctx.params.items() if value is not None]
+            return name, typer.main.get_command(_command(name, rest, before)), rest
         return super().resolve_command(ctx, args)
 
 
@@ -99,11 +100,11 @@ def _program() -> Any:
     return typer.main.get_command(app)
 
 
-def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
+def _command(name: str, args: Sequence[str] | None = None, before: Collection[str] = ()) -> typer.Typer:
     """Return the command *name* with its subcommands, if any, and all flags.
 
-    With *args*, it has at least the flags in them, and of the subcommands only the one with which they begin. If they
-    begin with something else, such as a flag, it has all.
+    With *args*, it has at least the flags in them and those of the options *before* the command, and of the subcommands
+    only the one with which they begin. If they begin with something else, such as a flag, it has all.
     """
     module, subcommands = _module(name), COMMANDS[name]
     names = subcommands or (name,)
@@ -119,7 +120,7 @@ def _command(name: str, args: Sequence[str] | None = None) -> typer.Typer:
         with_flags = getattr(function, "with_flags", None)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
         command.command(subcommand, cls=Command, context_settings=settings)(
-            with_flags(args) if with_flags else function
+            with_flags(args, before) if with_flags else function
         )
     return command
 

@@ -1,7 +1,7 @@
 """The flags of commands, made from the table of settings and from options classes, and others that commands share."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -47,19 +47,19 @@ def settings_flags(
     same as --base-url.
 
     The command gets its flags from its method `with_flags`, because the modules of *options* are needed only then.
-    Given the arguments of a call, the method adds only the flags that they contain: adding all those of `request` takes
-    4 ms.
+    Given the arguments of a call, and the options *before* the command, the method adds only the flags that they
+    contain: adding all those of `request` takes 4 ms.
     """
     ordered = [name for name in SETTINGS if name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def with_flags(args: Sequence[str] | None = None) -> Callable[..., None]:
+        def with_flags(args: Sequence[str] | None = None, before: Collection[str] = ()) -> Callable[..., None]:
             rows = _rows(options()) if options is not None else {}
             own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
             settings: Sequence[str] = ordered
             if args is not None and (given := _given(args, _names_of(own, rows, ordered))) is not None:
                 rows = {name: row for name, row in rows.items() if name in given}
-                settings = [name for name in ordered if name in given or name == "profile"]  # may precede the command
+                settings = [name for name in ordered if name in given or name in before]
             converted = {name: each for name, each in rows.items() if each.default is True or each.row.once is not None}
             added = [_flag(*row) for row in rows.items()] + [_parameter(name) for name in settings]
 
