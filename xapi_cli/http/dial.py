@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain, zip_longest
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
@@ -168,8 +168,7 @@ class Dialer:
             wait.phase = "name resolution"
             addresses = self._resolver.addresses(host, port, wait)
             wait.phase = "TCP"
-            with _HappyEyeballs(addresses[:_MAX_ADDRESSES]) as attempts:
-                return attempts.first_connected(wait)
+            return _HappyEyeballs(addresses[:_MAX_ADDRESSES]).first_connected(wait)
         except OSError as error:
             raise _unreachable(route, error) from error
 
@@ -204,24 +203,21 @@ class _HappyEyeballs:
         self._next_start = 0.0
         self._last_error: OSError = socket.gaierror(socket.EAI_NONAME, "no address")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for key in self._running.get_map().values():
-            key.data.close()
-        self._running.close()
-
     def first_connected(self, wait: "Wait") -> socket.socket:
-        """Return the first connected socket; raises OSError if all addresses fail."""
-        while (is_running := bool(self._running.get_map())) or self._waiting:
-            timeout = wait.poll_interval()
-            delay = self._next_start - time.monotonic()
-            if self._waiting and (not is_running or delay <= 0):
-                self._start(*self._waiting.popleft())
-            elif (sock := self._poll(min(timeout, delay) if self._waiting else timeout)) is not None:
-                return sock
-        raise self._last_error
+        """Return the first connected socket, and close the others; raises OSError if all addresses fail."""
+        try:
+            while (is_running := bool(self._running.get_map())) or self._waiting:
+                timeout = wait.poll_interval()
+                delay = self._next_start - time.monotonic()
+                if self._waiting and (not is_running or delay <= 0):
+                    self._start(*self._waiting.popleft())
+                elif (sock := self._poll(min(timeout, delay) if self._waiting else timeout)) is not None:
+                    return sock
+            raise self._last_error
+        finally:
+            for key in self._running.get_map().values():
+                key.data.close()
+            self._running.close()
 
     def _start(self, family: int, address: object) -> None:
         self._next_start = time.monotonic() + _ATTEMPT_DELAY
