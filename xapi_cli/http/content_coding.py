@@ -42,9 +42,9 @@ class _Coding(NamedTuple):
     memory: int = 0
 
     @property
-    def is_available(self) -> bool:
-        """Whether the coding can be decoded; imports only a library whose version matters."""
-        return not self.modules or (any(map(find_spec, self.modules)) if not self.needs else bool(self.module()))
+    def is_installed(self) -> bool:
+        """Whether the library can be used; imports only one whose version matters."""
+        return any(map(find_spec, self.modules)) if not self.needs else bool(self.module())
 
     def module(self) -> Any:
         """Return the module of the library, or None if it is not installed."""
@@ -61,7 +61,7 @@ class _Coding(NamedTuple):
 @cache
 def accepted() -> str:
     """Return the value of Accept-Encoding: the codings that can be decoded here."""
-    return ", ".join(each.names[0] for each in _CODINGS if each.is_available)
+    return ", ".join(each.names[0] for each in _CODINGS if not each.library or each.is_installed)
 
 
 def memory_of(content_encoding: str) -> int:

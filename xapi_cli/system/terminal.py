@@ -263,7 +263,9 @@ class Terminal:
     @cached_property
     def interactive(self) -> bool:
         """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
-        return self.has_streams and not self.no_input and _is_at_terminal() and self._prompter.are_possible()
+        if not self.has_streams or self.no_input:
+            return False
+        return (standard_streams.is_terminal(0) or self.stderr_is_terminal) and self._prompter.are_possible()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:
@@ -406,7 +408,3 @@ def _wrapped(text: str, width: int) -> str:
     from xapi_cli.system.layout import wrapped  # only for terminals
 
     return wrapped(text, width)
-
-
-def _is_at_terminal() -> bool:
-    return standard_streams.is_terminal(0) or standard_streams.is_terminal(2)
