@@ -46,21 +46,15 @@ class Wait:
         self._end = None if seconds is None else time.monotonic() + seconds
         self.phase = ""
 
-    def remaining(self) -> float | None:
-        """Return the remaining seconds, None without a limit; raises TimeoutExpired if none remain."""
+    def poll_interval(self) -> float:
+        """Return the maximum seconds for the next system call; raises TimeoutExpired if none remain."""
         now = time.monotonic()
         deadline = self._timeouts.deadline
         if deadline is not None and deadline <= now:
             raise self._expired(f"before {self._timeouts.deadline_name} expired", self._timeouts.deadline_name)
         if self._seconds is not None and self._end is not None and self._end <= now:
             raise self._expired(f"within {decimal(self._seconds)} s", "--timeout")
-        ends = [end for end in (deadline, self._end) if end is not None]
-        return min(ends) - now if ends else None
-
-    def poll_interval(self) -> float:
-        """Return the maximum seconds for the next system call; raises TimeoutExpired if none remain."""
-        remaining = self.remaining()
-        return _MAX_POLL_INTERVAL if remaining is None else min(remaining, _MAX_POLL_INTERVAL)
+        return min([_MAX_POLL_INTERVAL, *(end - now for end in (deadline, self._end) if end is not None)])
 
     def _expired(self, when: str, setting: str) -> TimeoutExpired:
         phase = f" ({self.phase})" if self.phase else ""

@@ -123,7 +123,7 @@ class Transport:
         self, lender: Lender, route: Route, request: Request, timeouts: Timeouts, *, new: bool
     ) -> Connection | None:
         wait = Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}")
-        wait.remaining()  # raises TimeoutExpired, as opening a connection would
+        wait.poll_interval()  # raises TimeoutExpired, as opening a connection would
         credentials = request.headers.get(authorization.NAME)
         connection = lender.borrow(route, credentials, wait, self._trace, new=new)
         if connection is not None:

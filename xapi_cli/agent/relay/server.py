@@ -176,14 +176,14 @@ class _LoanWait(Wait):
         self._control = control
         self._reported = ""
 
-    def remaining(self) -> float | None:
-        """Return the remaining seconds; raises _BorrowerLeft if the borrower does not wait any more."""
+    def poll_interval(self) -> float:
+        """Return the seconds for the next system call; raises _BorrowerLeft if the borrower does not wait any more."""
         if self._control.receive() is not None or self._control.has_ended:
             raise _BorrowerLeft
         if self.phase != self._reported:
             self._reported = self.phase
             self._control.send({"type": "phase", "phase": self.phase})
-        return super().remaining()
+        return super().poll_interval()
 
 
 def _dial(route: Route, context: ssl.SSLContext | None, control: MessageSocket) -> tuple[Connection, str]:
