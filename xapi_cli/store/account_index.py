@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from xapi_cli.errors import UsageError
@@ -73,19 +74,19 @@ class _Entry(NamedTuple):
 
 
 class AccountIndex:
-    """The index in the directory *directory*; methods let every OSError propagate."""
+    """The index in the directory *directory*; methods let every OSError propagate.
+
+    `file` returns the file with the entry of an account.
+    """
 
     def __init__(self, directory: StateDirectory, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
+        self.file = cache(lambda identity: directory.file(f"{identity.key}.json"))  # one entry is read several times
 
     @classmethod
     def of(cls, state: StateDirectory) -> Self:
         """Return the index in the state directory *state*."""
         return cls(state.directory("known"))
-
-    def file(self, identity: Identity) -> StateFile:
-        """Return the file with the account's entry."""
-        return self._directory.file(f"{identity.key}.json")
 
     def logout_markers(self, identity: Identity) -> LogoutMarkers:
         """Return the logout markers that apply to the account."""

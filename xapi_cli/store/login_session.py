@@ -76,7 +76,7 @@ class LoginSession:
         LockLost is raised if that has expired.
         """
         with self._writing():
-            return not self.was_logged_out() and self._put(record)
+            return self._put(record)
 
     def remember(self, password: str) -> bool:
         """Add *password* to the stored record, even to one that another process has stored since.
@@ -117,7 +117,7 @@ class LoginSession:
         return self._repository.writing()
 
     def _put(self, record: Record) -> bool:
-        return self._repository.put(record, self._write_unless_logged_out)
+        return self._repository.put(record, self._write_unless_logged_out, self.was_logged_out)
 
     def _write_unless_logged_out(self, record: Record) -> bool:
         """Write *record*, whose account is in the index: a logout of all accounts from here on will find it there."""

@@ -157,14 +157,14 @@ class TokenRepository:
                 self._continue_unless_shared(error)
             yield
 
-    def put(self, record: Record, write: Callable[[Record], bool]) -> bool:
+    def put(self, record: Record, write: Callable[[Record], bool], was_logged_out: Callable[[], bool]) -> bool:
         """Store *record* with *write*, the account being in the index; return what *write* returns.
 
+        Returns False if the account *was_logged_out*, which *write* notices too; it is then not added to the index.
         Raises StoreError if *record* cannot be stored, or if no logout would find it.
         """
         location = self.row.location(self.options) if self.row.is_persistent else {}
-        self._expect_in_index(location)
-        if not write(record):
+        if not self._expect_in_index(location, was_logged_out) or not write(record):
             return False
         replaced, self._record, self._read = self._record, record, True
         if not self.is_rejected(record.token):  # as when only the password is new
@@ -259,16 +259,20 @@ class TokenRepository:
             self._store = open_store(self.row, self.options)
         return self._store
 
-    def _expect_in_index(self, location: "Location") -> None:
+    def _expect_in_index(self, location: "Location", was_logged_out: Callable[[], bool]) -> bool:
         """Record that the store in use will have a record, so that a logout finds it if this process is killed.
 
-        Raises StoreError if the disk is full: no logout would find the record. A state directory that cannot be used at
-        all is reported as for locks.
+        Returns False if it was not recorded yet, and is not, because the account *was_logged_out*. Raises StoreError if
+        the disk is full: no logout would find the record. A state directory that cannot be used at all is reported as
+        for locks.
         """
         if not self.row.is_persistent:
-            return
+            return True
         try:
-            self.index.expect(self.identity, self.row.name, location)
+            if not any(store.is_at(self.row.name, location) for store in self.index.stores(self.identity)):
+                if was_logged_out():
+                    return False
+                self.index.expect(self.identity, self.row.name, location)
         except OSError as error:
             if error.errno in DISK_IS_FULL:
                 raise StoreError(
@@ -277,6 +281,7 @@ class TokenRepository:
                     hint="free space there: `xapi logout` would not find the token otherwise",
                 ) from error
             self._continue_unless_shared(error)  # without an entry, `logout` of this account still finds its record
+        return True
 
     def _warn_once_without_locks(self, error: "OSError | LockUnavailable") -> None:
         from xapi_cli.system.lock import state_error
