@@ -82,15 +82,13 @@ class Runtime:
             self.flags, self.environ, may_create_profile=self.may_create_profile, or_log_in=self.suggests_login
         )
         self.terminal.no_input = found.no_input
-        self.terminal.redactor.add(found.password)
-        self.terminal.redactor.add(found.token)
+        self.terminal.redactor.add(found.password, found.token)
         if found.overridden:
             self.terminal.warn(self._overridden(found))
         if found.headers:
             from xapi_cli.system.redact import secret_values
 
-            for value in secret_values(found.headers):
-                self.terminal.redactor.add(value)
+            self.terminal.redactor.add(*secret_values(found.headers))
         return found
 
     def _overridden(self, found: "Settings") -> str:
@@ -523,4 +521,4 @@ def _store_settings(settings: "Settings") -> dict[str, Any]:
     """Return those of *settings* that stores need, by name."""
     from xapi_cli.store import registry
 
-    return {name: getattr(settings, name) for name in registry.setting_names()}
+    return {name: getattr(settings, name) for name in registry.SETTING_NAMES}

@@ -92,5 +92,5 @@ class StoredToken:
 
     def _lasting(self, seconds: float) -> Token | None:
         """Return the stored token if it has *seconds* left."""
-        token = self.stored()
-        return token if token is not None and token.lasts(self._now(), seconds) else None
+        record = self.repository.read()
+        return record.token if record and record.token.lasts(self._now(), seconds) else None

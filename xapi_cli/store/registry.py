@@ -156,6 +156,7 @@ STORES: tuple[Storage, ...] = (
     ),
     Storage("none", "memory", _open_memory, in_state_directory, auto="fallback", is_persistent=False),
 )
+SETTING_NAMES = frozenset(name for storage in STORES for name in storage.settings)  # that stores need
 
 
 def names() -> list[str]:
@@ -216,11 +217,6 @@ def described(storage: Storage, location: "Location") -> str:
 
     details = ", ".join(f"{name}={printable(value)}" for name, value in location.items() if value)
     return f"{storage.place} ({details})" if details else storage.place
-
-
-def setting_names() -> set[str]:
-    """Return the names of the settings that stores need."""
-    return {name for storage in STORES for name in storage.settings}
 
 
 def optional_packages() -> tuple[str, ...]:

@@ -21,11 +21,12 @@ class Redactor:
     def __init__(self) -> None:
         self._secrets: frozenset[str] = frozenset()  # replaced, never changed: another thread may iterate over it
 
-    def add(self, secret: str | None) -> None:
-        """Redact *secret* from now on, as it is, in JSON and percent-encoded; None and very short ones are ignored."""
-        if secret and len(secret) >= _MIN_LENGTH:
-            in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
-            self._secrets |= {secret, in_json, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
+    def add(self, *secrets: str | None) -> None:
+        """Redact *secrets* as they are, in JSON and percent-encoded; None and very short ones are ignored."""
+        for secret in secrets:
+            if secret and len(secret) >= _MIN_LENGTH:
+                in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
+                self._secrets |= {secret, in_json, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
 
     def redact(self, text: str) -> str:
         """Return *text* with all known secrets replaced by `***`; in a short one, however their characters are encoded.
