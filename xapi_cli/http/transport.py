@@ -373,9 +373,10 @@ def _record(error: XapiError, request: Request) -> None:
 
 def _request_head(request: Request, route: Route) -> RequestHead:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
-    target, headers = request.target, [*request.headers.raw, *authorization.headers(None, route)]
+    target, headers = request.target, request.headers.raw
     if route.is_forwarded:
         target = b"http://" + request.authority + target
+        headers = [*headers, *authorization.headers(None, route)]
     try:
         if request.method != "CONNECT":
             return request_head(request.method, target, headers)
