@@ -3,6 +3,7 @@
 import contextlib
 import errno
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from xapi_cli.errors import StoreError
 from xapi_cli.system.private_files import StateDirectory, StateFile
@@ -13,7 +14,8 @@ class FileStore:
     """Store tokens, without passwords, in the directory `tokens` of the state directory *state*."""
 
     def __init__(self, state: StateDirectory, warn: Callable[[str], None]) -> None:
-        self._directory = state.directory("tokens")
+        self._directory = directory = state.directory("tokens")
+        self._file = cache(lambda identity: directory.file(f"{identity.key}.json"))
         self._warn = warn
 
     def probe(self) -> None:
@@ -40,9 +42,6 @@ class FileStore:
         file = self._file(identity)
         with _file_errors("remove", file):
             return file.remove()
-
-    def _file(self, identity: Identity) -> StateFile:
-        return self._directory.file(f"{identity.key}.json")
 
 
 @contextlib.contextmanager
