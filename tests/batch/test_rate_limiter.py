@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import os
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -234,24 +237,56 @@ def test_requests_are_sent_when_the_rate_permits_them_with_any_number_of_jobs() 
             run.clock.now += 1
 
 
-def test_no_second_has_more_requests_than_the_rate_if_connections_take_long_to_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dial, may_open, opened = Network.dial, threading.Event(), list[Connection]()
+class _Dials:
+    """Connections, of which all but the first *prompt* open only when they *may_open*."""
 
-    def dial_late(network: Network, route: Route) -> Connection:
-        may_open.wait(60)
-        opened.append(dial(network, route))
-        return opened[-1]
+    def __init__(self) -> None:
+        self.prompt, self.may_open, self.opened = 0, threading.Event(), list[Connection]()
+        self._dial, self._begun, self._ended = Network.dial, 0, 0
 
-    monkeypatch.setattr(Network, "dial", dial_late)
-    with running(lambda received: Reply(), 4, rate=2) as run:
+    def dial(self, network: Network, route: Route) -> Connection:
+        self._begun += 1
+        try:
+            if self._begun > self.prompt:
+                self.may_open.wait(60)
+            connection = self._dial(network, route)
+            self.opened.append(connection)
+        finally:
+            self._ended += 1
+        return connection
+
+    def close(self) -> None:
+        """Close all connections, also those that opened after the engine was closed."""
+        self.may_open.set()
+        wait_until(lambda: self._ended == self._begun, "no connection is being opened")
+        for each in self.opened:
+            each.close()
+
+    def open_for_4_lines(self, run: Run) -> None:
+        """Let *run* have four lines in flight, two seconds after the first, and then open their connections."""
         for in_flight in (1, 2, 3, 4):
             run.settle()
             assert run.engine.in_flight == in_flight
             run.clock.now += 0.5
-        may_open.set()
-        wait_until(lambda: len(opened) == 4, "all connections are open")
+        self.may_open.set()
+        wait_until(lambda: len(self.opened) == 4, "all connections are open")
+
+
+@pytest.fixture
+def dials(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Dials]:
+    made = _Dials()
+
+    def dial(network: Network, route: Route) -> Connection:
+        return made.dial(network, route)
+
+    monkeypatch.setattr(Network, "dial", dial)
+    yield made
+    made.close()
+
+
+def test_no_second_has_more_requests_than_the_rate_if_connections_take_long_to_open(dials: _Dials) -> None:
+    with running(lambda received: Reply(), 4, rate=2) as run:
+        dials.open_for_4_lines(run)
         for sent in (2, 4):
             run.until(lambda: len(run.outcomes) >= sent)  # noqa: B023 - it is called in this iteration
             run.settle()
@@ -293,6 +328,57 @@ def test_a_request_that_the_rate_holds_does_not_get_surplus_bytes_as_its_respons
         run.until(lambda: len(run.outcomes) == 4)
 
     assert [each.response.status for each in run.outcomes if isinstance(each, FinalResponse)] == [200] * 4
+
+
+@pytest.mark.parametrize("end", [b"", b"HTTP/1.1 408 Too Late\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"])
+def test_a_request_that_the_rate_holds_is_not_sent_over_a_connection_that_the_server_ended(
+    dials: _Dials, end: bytes
+) -> None:
+    """A server ends a new connection without a request after some seconds."""
+    has_ended, (ending, end_all) = threading.Barrier(3), os.pipe()
+
+    def reply_or_end(peer: Peer) -> None:
+        if peer.sock.fileno() in select.select([peer.sock.fileno(), ending], [], [], 60)[0]:
+            serve()(peer)
+            return
+        peer.sock.sendall(end)
+        peer.sock.shutdown(socket.SHUT_WR)
+        has_ended.wait(60)
+
+    with Server(*[[reply_or_end]] * 4, [serve()]) as server, closing(Run(server.url, 4, 0, 2)) as run:
+        dials.open_for_4_lines(run)
+        run.until(lambda: len(run.outcomes) == 2)
+        os.close(end_all)
+        has_ended.wait(60)
+        run.clock.now += 1
+        run.until(lambda: len(run.outcomes) == 4)
+    os.close(ending)
+
+    assert [each.response.status for each in run.outcomes if isinstance(each, FinalResponse)] == [200] * 4
+
+
+def test_requests_of_which_nothing_was_sent_end_if_the_batch_stops(dials: _Dials) -> None:
+    with running(lambda received: Reply(), 4, rate=2) as run:
+        dials.open_for_4_lines(run)
+        run.until(lambda: len(run.outcomes) == 2)
+        run.engine.stop()
+        run.clock.now += 1
+        run.settle()
+        assert (run.engine.in_flight, len(run.api.requests)) == (0, 2)
+
+
+def test_a_request_that_waits_for_a_connection_ends_if_the_batch_stops(dials: _Dials) -> None:
+    dials.prompt = 1
+    with running(lambda received: Reply(), 2) as run:
+        run.until(lambda: run.engine.in_flight == 2)
+        run.until(lambda: len(run.outcomes) == 1)
+        run.engine.stop()
+        run.settle()
+        assert (run.engine.in_flight, len(run.api.requests)) == (0, 1)
+        dials.may_open.set()
+        run.until(lambda: len(dials.opened) == 2)
+        run.settle()
+        assert len(run.api.requests) == 1
 
 
 def test_a_retry_counts_as_a_request() -> None:
@@ -339,6 +425,20 @@ def test_a_429_with_retry_after_delays_all_lines() -> None:
         run.clock.now += 1
         run.until(lambda: len(run.outcomes) == 1)
         assert len(run.api.requests) == before + 1
+
+
+def test_a_429_with_retry_after_delays_the_lines_that_have_a_connection_already(dials: _Dials) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=429, headers=(("Retry-After", "300"),)) if len(run.api.requests) == 1 else Reply()
+
+    with running(response, 4, retries=1, rate=2) as run:
+        dials.open_for_4_lines(run)
+        run.until(lambda: len(run.api.requests) == 2 and bool(run.notes))
+        run.clock.now += 299
+        run.settle()
+        assert len(run.api.requests) == 2
+        run.clock.now += 1
+        run.until(lambda: len(run.api.requests) == 4)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,14 @@ class Engine:
         return len(self._requests)
 
     @property
+    def delayed(self) -> list[InFlight]:
+        """Return the requests in flight that wait for a retry, for the rate limiter or for a first connection.
+
+        These end when the engine stops.
+        """
+        return [*(each[2] for each in self._retries), *self._unsent.droppable, *self._connections.unsent()]
+
+    @property
     def holds_line(self) -> bool:
         """Return whether a line has been taken from the input that the rate limiter has not permitted yet."""
         return self._held is not None
@@ -173,9 +181,9 @@ class Engine:
         """
         if self._room.waiting:
             self._room.run()
-        self._start_requests()
         if self._is_stopping:
             self._drop_delayed()
+        self._start_requests()
         if not self._requests and (self._is_stopping or not (self._held or has_more())):
             return False
         self._process_events(0.0 if self._long_responses.waiting else self._time_to_next_event())
@@ -185,11 +193,12 @@ class Engine:
         return True
 
     def stop(self) -> None:
-        """Start no more requests; those in flight can finish."""
+        """Send nothing of further lines; the requests in flight can finish."""
         self._is_stopping = True
 
     def cancel(self, error: XapiError) -> None:
         """End all requests in flight with *error*."""
+        self._connections.drop_unsent()  # the log has only what may have been sent
         for request in sorted(self._requests, key=lambda each: each.number):
             if request.exchange is not None:
                 self._connections.release(request.exchange, is_reusable=False)
@@ -291,10 +300,12 @@ class Engine:
             self._connections.resume_paused()
 
     def _drop_delayed(self) -> None:
-        """End the requests that wait for a retry or for the rate limiter, without a result."""
-        for request in [*(each[2] for each in self._retries), *self._unsent.drop()]:
+        """End the requests that are `delayed`, without a result."""
+        for request in self.delayed:
             self._end(request)
         self._retries.clear()
+        self._unsent.drop()
+        self._connections.drop_unsent()
 
     def _logging_in(self, begins: bool) -> None:
         if begins:

@@ -74,6 +74,9 @@ class RateLimiter:
     def try_send(self) -> bool:
         """Return whether a permitted request may be sent now, and count it if so."""
         now = self._clock()
+        if now < self._resumes:
+            self.next_send = self._resumes
+            return False
         while self._sent and self._sent[0] + self._window <= now:
             self._sent.popleft()
         if len(self._sent) >= self._limit:

@@ -38,11 +38,14 @@ class SendQueue:
         """Send nothing for *seconds*; return whether this begins a pause, rather than continuing one."""
         return self._limiter.pause(seconds)
 
-    def drop(self) -> list[InFlight]:
-        """Remove and return the waiting requests, except those that follow a redirect: their calls were processed."""
-        dropped = [request for request, step in self.waiting if step.call is request.entry.call]
+    @property
+    def droppable(self) -> list[InFlight]:
+        """Return the waiting requests, except those that follow a redirect: their calls were processed."""
+        return [request for request, step in self.waiting if step.call is request.entry.call]
+
+    def drop(self) -> None:
+        """Remove the requests that are `droppable`."""
         self.waiting = deque(each for each in self.waiting if each[1].call is not each[0].entry.call)
-        return dropped
 
     def clear(self) -> None:
         """Remove all requests."""

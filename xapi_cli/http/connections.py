@@ -36,6 +36,7 @@ class CarriedExchange(Exchange):
         super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
         self.connection, self._timeout = connection, timeout
         self.expires = self.started + timeout
+        self.was_idle = is_reused  # the connection, which the server may have closed meanwhile
 
     def events(self) -> int:
         """Return the selector events to wait for."""
@@ -165,7 +166,7 @@ class Connections(Generic[R, E]):
             for number, (request, exchange) in enumerate(begun):
                 if request.exchange is not exchange:
                     continue  # it was canceled, or has another connection
-                if self._collects and exchange.is_reused and not exchange.connection.is_idle():
+                if self._collects and exchange.was_idle and not exchange.connection.is_idle():
                     self._send_elsewhere(request, exchange)
                     continue
                 if self._may_send is not None and not self._may_send():
@@ -204,6 +205,20 @@ class Connections(Generic[R, E]):
         for waiting in (*self._waiting.values(), *self._resending.values()):
             if request in waiting:
                 waiting.remove(request)
+
+    def unsent(self) -> list[R]:
+        """Return the requests of which nothing was sent so far: they have no connection, or are held."""
+        waiting = [request for each in self._waiting.values() for request in each if not request.attempts]
+        begun = [each for each, exchange in self._begun if each.exchange is exchange and each.attempts == 1]
+        return waiting + begun
+
+    def drop_unsent(self) -> None:
+        """Remove the requests that `unsent` returns."""
+        for request in self.unsent():
+            if request.exchange is not None:
+                self._take_back(request, request.exchange)
+            else:
+                self.withdraw(request)
 
     def stop_waiting(self) -> None:
         """Remove all requests that wait for a connection."""
@@ -291,18 +306,21 @@ class Connections(Generic[R, E]):
         self._begun, self.holds_requests = begun, True
         for request, exchange in begun:
             if request.exchange is exchange:
-                exchange.expires = float("inf")
+                exchange.was_idle, exchange.expires = True, float("inf")
                 self._loop.watch(exchange.connection, 0)
 
     def _send_elsewhere(self, request: R, exchange: E) -> None:
         """Send *request* over another connection: that of *exchange* was closed, or received data, in the meantime."""
-        connection = exchange.connection
-        del self.busy[connection]
+        self._take_back(request, exchange)
+        self.send(request, exchange.connection.route)
+
+    def _take_back(self, request: R, exchange: E) -> None:
+        """Close the connection of *exchange*, over which nothing of *request* was sent."""
+        del self.busy[exchange.connection]
         self.paused.discard(exchange)
-        self._pool.discard(connection)
+        self._pool.discard(exchange.connection)
         request.exchange = None
         request.attempts -= 1
-        self.send(request, connection.route)
 
     def _send_begun(self, request: R, exchange: E) -> None:
         try:

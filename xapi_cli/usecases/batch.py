@@ -402,7 +402,7 @@ class Batch:
         self._cancel_time = time.monotonic() + (
             _GRACE_PERIOD if number != signal.SIGINT else self._runtime.settings.timeout
         )
-        count = self._engine.in_flight
+        count = self._engine.in_flight - len(self._engine.delayed)
         if number == signal.SIGINT:
             self._terminal.begin_line()
         requests, them = ("request", "it") if count == 1 else ("requests", "them")
