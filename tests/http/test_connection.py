@@ -4,6 +4,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,14 @@ def test_nothing_of_a_tls_record_remains_where_no_selector_reports_it(
         connection.close()
 
     assert data == b"x" * 12_000
+
+
+@pytest.mark.parametrize(("reason", "text"), [(None, "TLS failed"), ("NO_SUCH_THING", "TLS failed (no such thing)")])
+def test_a_tls_error_is_described_by_the_reason_that_openssl_gives(reason: Any, text: str) -> None:
+    error = ssl.SSLError()
+    error.reason = reason
+
+    assert describe_error(error) == (text, None)
 
 
 @pytest.mark.parametrize("codes", [(20, 0x800B0109, -67843), (62, 0x800B010F, -67602)])

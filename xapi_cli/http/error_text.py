@@ -109,8 +109,9 @@ def _certificate_error(error: ssl.SSLCertVerificationError) -> tuple[str, str | 
 
 def _tls_error(error: ssl.SSLError) -> tuple[str, str | None]:
     is_end = isinstance(error, ssl.SSLEOFError)  # its reason depends on the version of OpenSSL
-    name = "UNEXPECTED_EOF_WHILE_READING" if is_end else error.reason or type(error).__name__
-    return _TLS.get(name) or (f"TLS failed ({_clause(name.replace('_', ' ').lower())})", None)
+    name = "UNEXPECTED_EOF_WHILE_READING" if is_end else error.reason or ""  # OpenSSL does not always give one
+    details = f" ({_clause(name.replace('_', ' ').lower())})" if name else ""
+    return _TLS.get(name) or (f"TLS failed{details}", None)
 
 
 def _clause(text: str) -> str:
