@@ -117,8 +117,8 @@ class Agent:
         self._before: dict[str, Any] = {}  # its status when it began to count
         use_patiently(xapi, str(runtime))
 
-    def start(self, *options: str, argv: tuple[str, ...] = (str(PROGRAM),)) -> None:
-        """Start the agent with the program *argv*, and wait until it can run commands at once."""
+    def start(self, *options: str, argv: tuple[str, ...] = ()) -> None:
+        """Start the agent, with the program *argv* if it is given, and wait until it can run commands at once."""
         process = self.xapi.start("agent", "start", *options, argv=argv)
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out) == (0, b""), err
