@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.fork_server import ForkServer
 from tests.support.pages import (
     PAGES,
     README,
@@ -49,8 +50,8 @@ every_page = pytest.mark.parametrize("page", TEXTS)
 # commands
 
 
-def test_the_commands_page_contains_the_output_of_help() -> None:
-    assert COMMANDS_PAGE.read_text() == commands_page(), "run `make docs`"
+def test_the_commands_page_contains_the_output_of_help(xapi: Xapi) -> None:
+    assert COMMANDS_PAGE.read_text() == commands_page(xapi), "run `make docs`"
 
 
 def test_the_page_of_exit_codes_lists_the_kinds_of_failures() -> None:
@@ -141,8 +142,8 @@ def test_the_meanings_of_the_exit_codes_are_listed_once() -> None:
 # formats
 
 
-def test_the_surface_lists_what_a_script_can_depend_on() -> None:
-    assert SURFACE.read_text().splitlines() == surface().splitlines(), "run `make surface`; see docs/releasing.md"
+def test_the_surface_lists_what_a_script_can_depend_on(forks: ForkServer | None) -> None:
+    assert SURFACE.read_text().splitlines() == surface(forks).splitlines(), "run `make surface`; see docs/releasing.md"
 
 
 def test_every_field_of_token_show_status_and_meta_is_explained(xapi: Xapi, sandbox: Sandbox) -> None:

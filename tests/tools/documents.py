@@ -3,12 +3,13 @@
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from tests.support.program import PROGRAM
+from tests.support.program import PROGRAM, Xapi
 from tests.tools.manual import manual
 from tests.tools.surface import surface
 from xapi_cli import errors
@@ -50,18 +51,16 @@ def invocations() -> Iterator[tuple[str, ...]]:
 
 @cache
 def help_of(*args: str) -> str:
-    """Return the help page of the command *args*, 80 columns wide."""
-    result = subprocess.run(
-        [PROGRAM, *args, "--help"], capture_output=True, text=True, check=True, timeout=30, env={"LANG": "C.UTF-8"}
-    )
-    return result.stdout
+    """Return the help page of the command *args*, which `docs/commands.md` contains."""
+    title = " ".join(("xapi", *args))
+    return COMMANDS_PAGE.read_text().partition(f"\n## {title}\n\n```text\n")[2].partition("```\n")[0]
 
 
-def commands_page() -> str:
+def commands_page(xapi: Xapi) -> str:
     """Return the text of `docs/commands.md`."""
     titles = {args: " ".join(("xapi", *args)) for args in invocations()}
     contents = "".join(f"- [`{title}`](#{title.replace(' ', '-')})\n" for title in titles.values())
-    sections = [f"## {title}\n\n```text\n{help_of(*args)}```\n" for args, title in titles.items()]
+    sections = [f"## {title}\n\n```text\n{xapi(*args, '--help').out}```\n" for args, title in titles.items()]
     return "\n".join([_INTRODUCTION, contents, *sections])
 
 
@@ -139,7 +138,8 @@ def completion(shell: str) -> str:
 
 def write_docs() -> None:
     """Write the generated pages of `docs/`."""
-    COMMANDS_PAGE.write_text(commands_page())
+    with tempfile.TemporaryDirectory(prefix="xapi-") as directory:
+        COMMANDS_PAGE.write_text(commands_page(Xapi(Path(directory) / "home")))
     SETTINGS_PAGE.write_text(settings_page())
     EXIT_CODES_PAGE.write_text(exit_codes_page())
 
