@@ -33,12 +33,14 @@ def examples_of(xapi: Xapi, *args: str) -> str:
 
 
 @every_page
-@pytest.mark.parametrize("columns", [60, 80])
-def test_a_page_fits_the_terminal(xapi: Xapi, args: tuple[str, ...], columns: int) -> None:
+@pytest.mark.parametrize("columns", [60, 80, pytest.param(120, marks=pytest.mark.slow)])
+def test_a_page_fits_the_terminal_and_no_word_is_broken_at_its_hyphen(
+    xapi: Xapi, args: tuple[str, ...], columns: int
+) -> None:
     shown = xapi(*args, env={"COLUMNS": str(columns)})
 
-    assert (shown.code, shown.err) == (0, "")
-    assert [line for line in shown.out.splitlines() if len(line) > columns] == []
+    assert (shown.code, shown.err, shown.out.isascii()) == (0, "", True)
+    assert [line for line in shown.out.splitlines() if len(line) > columns or re.search(r"\w-$", line)] == []
 
 
 def test_the_range_of_a_number_is_in_words(xapi: Xapi) -> None:
@@ -54,15 +56,6 @@ def test_two_spaces_separate_a_text_from_its_default() -> None:
 
     assert "2s]" in page
     assert re.findall(r"\S \[(?:default|env): .*|\[default: [^]]*\]\.", page) == []
-
-
-@every_page
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_no_word_of_a_page_is_broken_at_its_hyphen(xapi: Xapi, args: tuple[str, ...], columns: int) -> None:
-    shown = xapi(*args, env={"COLUMNS": str(columns)}).out
-
-    assert shown.isascii()
-    assert [line for line in shown.splitlines() if re.search(r"\w-$", line)] == []
 
 
 @pytest.mark.slow

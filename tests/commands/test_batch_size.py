@@ -82,17 +82,22 @@ def test_large_request_bodies_share_the_budget(xapi: Xapi, tmp_path: Path) -> No
 
 
 MIB = 2**20
-BODIES = {
-    "control characters": ("text/plain", b"\x01" * (10 * MIB)),
-    "JSON": ("application/json", b"[" + b"1," * (5 * MIB - 2) + b"1]"),
-    "wide characters": ("text/plain", "😀".encode() + b"a" * (10 * MIB - 8)),
-    "binary": ("application/octet-stream", b"\xff" * (10 * MIB)),
+BODIES = {  # the type, the beginning, what is repeated up to 10 MiB, and the end
+    "control characters": ("text/plain", b"", b"\x01", b""),
+    "JSON": ("application/json", b"[", b"1,", b"1]"),
+    "wide characters": ("text/plain", "😀".encode(), b"a", b""),
+    "binary": ("application/octet-stream", b"", b"\xff", b""),
 }
 
 
+def _body(kind: str) -> bytes:
+    _, start, repeated, end = BODIES[kind]
+    return start + repeated * ((10 * MIB - len(start) - len(end)) // len(repeated)) + end
+
+
 def _coded(kind: str) -> Reply:
-    content_type, body = BODIES[kind]
-    return Reply(gzip.compress(body, 6), headers=(("Content-Type", content_type), ("Content-Encoding", "gzip")))
+    body = gzip.compress(_body(kind), 6)
+    return Reply(body, headers=(("Content-Type", BODIES[kind][0]), ("Content-Encoding", "gzip")))
 
 
 def _peak(xapi: Xapi, count: int, *args: str, env: Any) -> tuple[bytes, float]:
@@ -225,7 +230,7 @@ def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path,
 
 @pytest.mark.slow
 def test_the_decoders_of_small_responses_with_large_windows_share_the_budget(xapi: Xapi) -> None:
-    body = brotli.compress(BODIES["JSON"][1], lgwin=24)
+    body = brotli.compress(_body("JSON"), lgwin=24)
     coded = Reply(body, headers=(("Content-Type", "application/json"), ("Content-Encoding", "br")))
     with Api(lambda received: coded) as api:
         _, peak = _peak(xapi, 14, "-j", "14", env=api.settings)

@@ -25,9 +25,16 @@ def described(xapi: Xapi, shell: str, command: tuple[str, ...], word: str) -> li
     return re.findall(pattern, reply.out)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("command", COMPLETED, ids=lambda command: " ".join(command) or "xapi")
-def test_a_description_is_a_complete_sentence(xapi: Xapi, shell: str, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("command", "shell"),
+    [
+        pytest.param(command, shell, marks=[pytest.mark.slow] if command and shell != "fish" else [])
+        for command in COMPLETED
+        for shell in SHELLS
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_a_description_is_a_complete_sentence(xapi: Xapi, command: tuple[str, ...], shell: str) -> None:
     found = described(xapi, shell, command, "--")
     if not command or (COMMANDS.get(command[0]) and len(command) == 1):
         commands = described(xapi, shell, command, "")
