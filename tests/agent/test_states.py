@@ -57,7 +57,7 @@ if "--foreground" in sys.argv:
     main()
 daemon.run_in_background(sys.argv[4:])
 """
-_at_once = pytest.mark.parametrize("count", [4, pytest.param(12, marks=pytest.mark.slow)])
+_at_once = pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
 
 
 class Held:
