@@ -109,50 +109,48 @@ def test_as_many_redirects_are_followed_as_by_commands(program: Program, redirec
     assert ran == Outcome(0, f"{result}\n"), ran
 
 
-@pytest.mark.parametrize(
-    "statement, error",
-    [
-        ('client.get("ELSEWHERE/x")', "UsageError 2"),
-        ('client.get("//ELSEWHERE/x")', "UsageError 2"),
-        ('client.get("/../x")', "UsageError 2"),
-        ('client.send(httpx.Request("GET", "ELSEWHERE/x"), auth=client.auth)', "UsageError 2"),
-        ('client.get("/away", follow_redirects=True)', "RedirectError 3"),
-    ],
-)
-def test_no_request_is_sent_to_another_origin(program: Program, statement: str, error: str) -> None:
+def test_no_request_is_sent_to_another_origin(program: Program) -> None:
     with Server([serve()]) as elsewhere:
         away = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.url}/x\r\nContent-Length: 0\r\n\r\n".encode()
         with Server([serve(away)]) as server:
             code = f"""
             with xapi_cli.open_client() as client:
-                try:
-                    print({statement.replace("ELSEWHERE", elsewhere.url)})
-                except XapiError as error:
-                    print(type(error).__name__, error.exit_code)
-                    print(error)
+                for attempt in (
+                    lambda: client.get("{elsewhere.url}/x"),
+                    lambda: client.get("//{elsewhere.url}/x"),
+                    lambda: client.get("/../x"),
+                    lambda: client.send(httpx.Request("GET", "{elsewhere.url}/x"), auth=client.auth),
+                    lambda: client.get("/away", follow_redirects=True),
+                ):
+                    try:
+                        print(attempt())
+                    except XapiError as error:
+                        print(type(error).__name__, error.exit_code)
+                        print(error)
             """
             ran = program(code, with_token(server))
         reached = elsewhere.received
 
-    assert ran.out.startswith(f"{error}\n"), ran
+    assert ran.out.splitlines()[::2] == ["UsageError 2"] * 4 + ["RedirectError 3"], ran
     assert "canary" not in ran.out
     assert reached == []
 
 
-@pytest.mark.parametrize("headers", [{}, {"Authorization": "Basic x"}], ids=["with the token", "without it"])
-@pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
-def test_methods_that_commands_refuse_are_not_sent(program: Program, method: str, headers: dict[str, str]) -> None:
+def test_methods_that_commands_refuse_are_not_sent(program: Program) -> None:
     with Server([serve()]) as server:
-        code = f"""
+        code = """
         with xapi_cli.open_client() as client:
-            try:
-                client.request({method!r}, "/", headers={headers})
-            except UsageError as error:
-                print(error.message)
+            for method in ("TRACE", "CONNECT"):
+                for headers in ({}, {"Authorization": "Basic x"}):  # with the token, and without it
+                    try:
+                        client.request(method, "/", headers=headers)
+                    except UsageError as error:
+                        print(error.message)
         """
         ran = program(code, with_token(server))
 
-    assert ran == Outcome(0, f"xapi does not send {method} requests\n")
+    refused = [f"xapi does not send {method} requests\n" for method in ("TRACE", "TRACE", "CONNECT", "CONNECT")]
+    assert ran == Outcome(0, "".join(refused))
     assert server.received == []
 
 
@@ -190,20 +188,22 @@ FAILURES: list[tuple[str, dict[str, str | None], str]] = [
 ]
 
 
-@pytest.mark.parametrize("env, error", [row[1:] for row in FAILURES], ids=[row[0] for row in FAILURES])
-def test_an_exception_has_the_exit_code_of_the_same_failure_in_a_command(
-    program: Program, sandbox: Sandbox, env: dict[str, str | None], error: str
-) -> None:
-    code = """
-    try:
-        with xapi_cli.open_client() as client:
-            client.get("/x-api/me")
-    except XapiError as error:
-        print(type(error).__name__, error.exit_code)
-    """
+def test_an_exception_has_the_exit_code_of_the_same_failure_in_a_command(program: Program, sandbox: Sandbox) -> None:
     settings: dict[str, str | None] = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password}
+    environs = [program.xapi.environment(settings | env) for _, env, _ in FAILURES]
+    code = f"""
+    import os
+    for environ in {environs}:
+        os.environ.clear()
+        os.environ.update(environ)
+        try:
+            with xapi_cli.open_client() as client:
+                client.get("/x-api/me")
+        except XapiError as error:
+            print(type(error).__name__, error.exit_code)
+    """
 
-    assert program(code, settings | env) == Outcome(0, f"{error}\n")
+    assert program(code, settings) == Outcome(0, "".join(f"{error}\n" for _, _, error in FAILURES))
 
 
 def test_a_rejected_fresh_token_raises_token_rejected_after_one_login(program: Program) -> None:

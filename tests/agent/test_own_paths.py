@@ -119,14 +119,18 @@ def test_the_files_of_settings_are_those_of_the_caller(both: Both, echo: Environ
     assert both("token", "show", env=env).out == "t0ken\n"
 
 
-@pytest.mark.parametrize("name", ["environ", "missing", "here/file", "here/none"])
+@pytest.mark.parametrize(
+    "name", ["here/file", *(pytest.param(each, marks=pytest.mark.slow) for each in ("environ", "missing", "here/none"))]
+)
 def test_a_ca_bundle_is_that_of_the_caller(both: Both, name: str) -> None:
     env = {"XAPI_BASE_URL": "https://127.0.0.1:9", "XAPI_TOKEN": "t0ken"}
 
     assert both("request", "/x", "--ca-bundle", name, env=env).code in {2, 11}
 
 
-@pytest.mark.parametrize("name", ["missing", "loop", "self/nothing", "none"])
+@pytest.mark.parametrize(
+    "name", ["self/nothing", *(pytest.param(each, marks=pytest.mark.slow) for each in ("missing", "loop", "none"))]
+)
 def test_an_error_is_that_of_the_caller(both: Both, echo: Environ, name: str) -> None:
     assert both("request", "/echo", "-d", f"@{name}", env=echo).code == 2
     assert both("request", "/echo", "-o", f"{name}/file", env=echo).code == 14

@@ -25,8 +25,14 @@ def _within(xapi: Xapi, limit: str, *args: str, env: dict[str, str]) -> Outcome:
     return Outcome(process.returncode, out.decode(), err.decode())
 
 
-@pytest.mark.parametrize("args", ["login", "request /x-api/me", "token show", "exec -- true", "doctor"])
-@pytest.mark.parametrize("limit", ["-n 6", "-n 8", "-v 30000"])
+@pytest.mark.parametrize(
+    ("limit", "args"),
+    [  # each value is in a test that is not slow
+        pytest.param(limit, args, marks=pytest.mark.slow if (row + column) % 2 else ())
+        for row, limit in enumerate(["-n 6", "-n 8", "-v 30000"])
+        for column, args in enumerate(["login", "request /x-api/me", "token show", "exec -- true", "doctor"])
+    ],
+)
 def test_exhausted_descriptors_or_memory_are_one_error_line(
     xapi: Xapi, sandbox: Sandbox, limit: str, args: str
 ) -> None:

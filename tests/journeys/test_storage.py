@@ -191,7 +191,7 @@ def test_a_plaintext_backend_is_not_used(xapi: Xapi, sandbox: Sandbox, plain_fil
     assert list(xapi.home.rglob("*python_keyring*")) == []
 
 
-@pytest.mark.parametrize("named", ["in the environment", "in a file"])
+@pytest.mark.parametrize("named", ["in the environment", pytest.param("in a file", marks=pytest.mark.slow)])
 def test_a_plaintext_backend_is_used_if_it_is_named(xapi: Xapi, sandbox: Sandbox, plain_files: str, named: str) -> None:
     env: Env = {**sandbox.settings, "PYTHONPATH": plain_files, "XAPI_STORAGE": "keyring"}
     backend = "keyrings.alt.file.PlaintextKeyring"

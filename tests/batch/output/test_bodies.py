@@ -62,11 +62,11 @@ def test_short_and_long_conversion_agree(content_type: str, body: bytes, coded: 
 @pytest.mark.parametrize(
     ("body", "member"),
     [
-        (b"[" + b"[1.10],\n" * 800_000 + b"1]", "json"),
-        (b"[" + b'{"a":{"b":[[[[1e400]]]]}},' * 200_000 + b"]", "text"),
+        (b"[" + b"[1.10],\n" * 200_000 + b"1]", "json"),
+        (b"[" + b'{"a":{"b":[[[[1e400]]]]}},' * 50_000 + b"]", "text"),
         (b"[" * 100_001 + b"]" * 100_001, "text"),
         (b"[" * 100_000 + b"]" * 100_000, "json"),
-        (b"[" + b'"\\ud800",' * 200_000 + b'"\\ud800"]', "json"),
+        (b"[" + b'"\\ud800",' * 100_000 + b'"\\ud800"]', "json"),
     ],
 )
 def test_a_large_json_body_is_validated_and_unchanged(body: bytes, member: str) -> None:
