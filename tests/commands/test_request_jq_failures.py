@@ -6,6 +6,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, numbered, page
+from tests.support.combinations import combined
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, serve
 from xapi_cli.sandbox import Sandbox
@@ -78,8 +79,13 @@ def test_a_body_that_is_not_json_is_named_as_the_cause(xapi: Xapi, body: bytes, 
     assert outcome.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("constant", ["NaN", "-NaN", "+NaN", "Infinity", "-Infinity"])
-@pytest.mark.parametrize("body", ['{"a": 1}\n{"a": %s}', '{"a": 1} [%s]', '{"a": 1}\n%s', '{"a": 1}\n%s 2'])
+@pytest.mark.parametrize(
+    ("constant", "body"),
+    combined(
+        ["NaN", "-NaN", "+NaN", "Infinity", "-Infinity"],
+        ['{"a": 1}\n{"a": %s}', '{"a": 1} [%s]', '{"a": 1}\n%s', '{"a": 1}\n%s 2'],
+    ),
+)
 def test_nan_and_infinity_are_not_json(xapi: Xapi, body: str, constant: str) -> None:
     with PageServer(lambda target: page((body % constant).encode())) as server:
         outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))
@@ -199,17 +205,19 @@ def test_the_body_of_a_redirect_or_a_401_is_not_filtered(
 
 
 @pytest.mark.parametrize(
-    "body, out",
-    [
-        (b"[1, 2]", "[1,2]\n"),
-        (b'{"a": 1}\n{"a": 2', '{"a":1}\n'),
-        (b"1 23", "1\n"),  # which may be the start of 234
-        (b"[1]\nnull", "[1]\n"),
-        (b'["a", "b', ""),
-        (b'"a"', "a\n"),
-    ],
+    ("body", "out", "media_type"),
+    combined(
+        [
+            (b"[1, 2]", "[1,2]\n"),
+            (b'{"a": 1}\n{"a": 2', '{"a":1}\n'),
+            (b"1 23", "1\n"),  # which may be the start of 234
+            (b"[1]\nnull", "[1]\n"),
+            (b'["a", "b', ""),
+            (b'"a"', "a\n"),
+        ],
+        ["application/json", "application/x-ndjson"],
+    ),
 )
-@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
 def test_of_a_truncated_body_the_complete_documents_are_filtered(
     xapi: Xapi, media_type: str, body: bytes, out: str
 ) -> None:

@@ -7,23 +7,14 @@ import pytest
 import trustme
 
 from tests.commands.api import TOKEN, bearing, heads, response
+from tests.support.combinations import combined
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send, serve
 from xapi_cli.sandbox import Sandbox
 
 CODES = [301, 302, 303, 307, 308]
-
-
-def _with_each_code(targets: list[str]) -> pytest.MarkDecorator:
-    """Combine each status with each target; the cases that are not slow have each of both."""
-    return pytest.mark.parametrize(
-        ("status", "target"),
-        [
-            pytest.param(status, target, marks=pytest.mark.slow if row % len(targets) != column else ())
-            for row, status in enumerate(CODES)
-            for column, target in enumerate(targets)
-        ],
-    )
+ELSEWHERE = ["http://{other}/x", "//{other}/x", "http://user:pass@{other}/x", "http://{name}/x"]
+WITHIN = ["/x-api/echo?q=1", "echo?q=1", "./a/../echo?q=1#fragment", "{base}/x-api/echo?q=1"]
 
 
 def _to(target: str, status: int = 302) -> bytes:
@@ -31,7 +22,7 @@ def _to(target: str, status: int = 302) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@_with_each_code(["http://{other}/x", "//{other}/x", "http://user:pass@{other}/x", "http://{name}/x"])
+@pytest.mark.parametrize(("status", "target"), combined(CODES, ELSEWHERE))
 def test_no_token_header_or_body_is_sent_to_another_origin(xapi: Xapi, status: int, method: str, target: str) -> None:
     body = ["a=canary-body"] if method == "POST" else []
     with Server([serve(OK)]) as other, Server() as api:
@@ -53,7 +44,7 @@ def test_no_token_header_or_body_is_sent_to_another_origin(xapi: Xapi, status: i
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@_with_each_code(["/x-api/echo?q=1", "echo?q=1", "./a/../echo?q=1#fragment", "{base}/x-api/echo?q=1"])
+@pytest.mark.parametrize(("status", "target"), combined(CODES, WITHIN))
 def test_a_redirect_within_the_origin_keeps_token_headers_and_body(
     xapi: Xapi, status: int, method: str, target: str
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import ME, bearing, response
+from tests.support.combinations import combined
 from tests.support.program import PROGRAM, REAL, Outcome, Xapi
 from tests.support.servers import (
     OK,
@@ -86,8 +87,7 @@ def _temporary_files(xapi: Xapi) -> list[str]:
     return new + [path.name for path in xapi.temporary.iterdir()]
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("number, code", SIGNALS)
+@pytest.mark.parametrize("phase, number, code", combined(PHASES, SIGNALS))
 def test_a_signal_terminates_a_request_silently_and_immediately(xapi: Xapi, phase: str, number: int, code: int) -> None:
     with _blocked(xapi, phase) as process:
         wait_until(lambda: _handles_signals(process.pid))
@@ -198,14 +198,7 @@ _PRINTING = ["--help", "--version", "", "request --help", "request /x-api/me", "
              "token show --json", "token status", "profile show"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "where, args",
-    [  # the cases that are not slow have each command
-        pytest.param(where, args, marks=pytest.mark.slow if (row + column) % 2 else ())
-        for row, where in enumerate([">&-", ">/dev/full"])
-        for column, args in enumerate(_PRINTING)
-    ],
-)
+@pytest.mark.parametrize("where, args", combined([">&-", ">/dev/full"], _PRINTING))
 def test_an_unwritable_stdout_exits_with_14(xapi: Xapi, sandbox: Sandbox, args: str, where: str) -> None:
     assert xapi("login", env=sandbox.settings).code == 0
 
@@ -276,8 +269,10 @@ def test_a_result_for_an_unwritable_stderr_exits_with_14(
     assert (outcome.code, outcome.out, outcome.err) == (code, "", "")
 
 
-@pytest.mark.parametrize("where", [">&-", ">/dev/full", "2>&- >/dev/full"])
-@pytest.mark.parametrize("file", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize(
+    "file, where",
+    combined(["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"], [">&-", ">/dev/full", "2>&- >/dev/full"]),
+)
 def test_output_to_dev_stdout_that_is_unwritable_exits_with_14(
     xapi: Xapi, sandbox: Sandbox, file: str, where: str
 ) -> None:

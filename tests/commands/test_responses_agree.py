@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.batch.server import out_lines
+from tests.support.combinations import combined
 from tests.support.program import Xapi
 from tests.support.servers import Peer, Server
 from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired
@@ -229,14 +230,7 @@ def _of_line(line: dict[str, Any]) -> Outcome:
     return line["status"], line["text"].encode() if "text" in line else base64.b64decode(line["base64"])
 
 
-@pytest.mark.parametrize(
-    ("deliver", "ends"),
-    [  # each value is in a test that is not slow
-        pytest.param(deliver, ends, id=f"{deliver.__name__}-{name}", marks=pytest.mark.slow if (row + ends) % 2 else ())
-        for row, deliver in enumerate([whole, in_three_parts, byte_by_byte])
-        for name, ends in (("open", False), ("closed", True))
-    ],
-)
+@pytest.mark.parametrize(("deliver", "ends"), combined([whole, in_three_parts, byte_by_byte], [False, True]))
 def test_request_and_batch_interpret_every_response_identically(xapi: Xapi, deliver: Deliver, ends: bool) -> None:
     for timeout, rows in tables(ends):
         names = [name for name, _, _ in rows]

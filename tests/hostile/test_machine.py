@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing, response
+from tests.support.combinations import combined
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import OK, Server, drip, hang, request, send
 from tests.support.threads import Gate
@@ -27,11 +28,7 @@ def _within(xapi: Xapi, limit: str, *args: str, env: dict[str, str]) -> Outcome:
 
 @pytest.mark.parametrize(
     ("limit", "args"),
-    [  # each value is in a test that is not slow
-        pytest.param(limit, args, marks=pytest.mark.slow if (row + column) % 2 else ())
-        for row, limit in enumerate(["-n 6", "-n 8", "-v 30000"])
-        for column, args in enumerate(["login", "request /x-api/me", "token show", "exec -- true", "doctor"])
-    ],
+    combined(["-n 6", "-n 8", "-v 30000"], ["login", "request /x-api/me", "token show", "exec -- true", "doctor"]),
 )
 def test_exhausted_descriptors_or_memory_are_one_error_line(
     xapi: Xapi, sandbox: Sandbox, limit: str, args: str

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.combinations import combined
 from tests.support.program import PROGRAM, Xapi
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
@@ -51,25 +52,18 @@ def _has_run(xapi: Xapi) -> bool:
 
 
 @pytest.mark.parametrize(
-    "args",
-    [
-        ("request", "/x-api/me"),
-        ("token", "show"),
-        ("token", "show", "--fresh"),
-        ("exec", "true"),
-        ("login",),
-        ("batch",),
-    ],
-    ids=" ".join,
+    ("args", "how"),
+    combined(
+        ["request /x-api/me", "token show", "token show --fresh", "exec true", "login", "batch"], ["flag", "variable"]
+    ),
 )
-@pytest.mark.parametrize("how", ["flag", "variable"])
 @pytest.mark.states("Without them, it exits with code 10.")
 def test_a_password_command_is_not_run_for_another_base_url(
-    play: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], how: str
+    play: Xapi, sandbox: Sandbox, other: Sandbox, args: str, how: str
 ) -> None:
     flag = ("--base-url", other.base_url) if how == "flag" else ()
     env = {} if how == "flag" else {"XAPI_BASE_URL": other.base_url}
-    outcome = play(*_with(("-p", "play", *flag), args), env=env, input='{"path": "/x-api/me"}\n')
+    outcome = play(*_with(("-p", "play", *flag), tuple(args.split())), env=env, input='{"path": "/x-api/me"}\n')
 
     assert outcome.code == 10
     assert WITHHELD.format(sandbox.base_url, other.base_url) in outcome.err + outcome.out

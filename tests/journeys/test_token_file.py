@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.combinations import combined
 from tests.support.program import Xapi
 from xapi_cli import open_client
 from xapi_cli.sandbox import MASTER, Sandbox
@@ -149,21 +150,23 @@ def test_a_client_of_the_library_uses_the_replaced_token(
 
 
 @pytest.mark.parametrize(
-    "content, problem",
-    [
-        (None, "cannot be read: No such file or directory"),
-        (b"", "is empty"),
-        (b" \n", "is empty"),
-        (TOO_LARGE, "is larger than 64 KiB"),
-        (b"Bearer CANARY", "contains more than a token: there is whitespace in the middle"),
-        (b"two\nlines", "contains more than a token: there is whitespace in the middle"),
-        (b"CANARY-\xff", "contains characters that are not allowed in a token"),
-        (b"CANARY\0", "contains characters that are not allowed in a token"),
-        ("directory", "cannot be read: Is a directory"),
-        ("fifo", "is not a regular file"),
-    ],
+    ("content", "problem", "command"),
+    combined(
+        [
+            (None, "cannot be read: No such file or directory"),
+            (b"", "is empty"),
+            (b" \n", "is empty"),
+            (TOO_LARGE, "is larger than 64 KiB"),
+            (b"Bearer CANARY", "contains more than a token: there is whitespace in the middle"),
+            (b"two\nlines", "contains more than a token: there is whitespace in the middle"),
+            (b"CANARY-\xff", "contains characters that are not allowed in a token"),
+            (b"CANARY\0", "contains characters that are not allowed in a token"),
+            ("directory", "cannot be read: Is a directory"),
+            ("fifo", "is not a regular file"),
+        ],
+        [(ME,), (("token", "show"),), (("batch",),), (("exec", "--", "true"),)],
+    ),
 )
-@pytest.mark.parametrize("command", [ME, ("token", "show"), ("batch",), ("exec", "--", "true")])
 @pytest.mark.states(
     "If the file is missing, empty, not a regular file, larger than 64 KiB, or contains anything but a token, "
     "xapi exits with code 2 before it sends anything."
