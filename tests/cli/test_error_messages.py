@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.combinations import combined
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
@@ -255,28 +256,28 @@ BODY = "see the body of the response for the reason"
 
 
 @pytest.mark.parametrize(
-    ("body", "hint"),
-    [
-        (b"", RIGHTS),
-        (b"forbidden", RIGHTS),
-        (b'{"error": "forbidden"}', RIGHTS),
-        (b'{"message": "Access denied"}', RIGHTS),
-        (b'{"detail": "You do not have permission to perform this action."}', RIGHTS),
-        (b'{"error": "access_denied", "error_description": "master rights are required"}', RIGHTS),
-        (b'{"error": "forbidden", "message": "The project is archived"}', BODY),
-        (b'{"title": "Forbidden", "detail": "The quota of today is used up"}', BODY),
-        (b'{"error": {"message": "The project is archived"}}', BODY),
-        (b'{"message": "The project is archived", "padding": "' + b"x" * 20_000 + b'"}', RIGHTS),  # more than is read
-        (b'["The project is archived"]', RIGHTS),
-    ],
+    ("body", "hint", "options"),
+    combined(
+        [
+            (b"", RIGHTS),
+            (b"forbidden", RIGHTS),
+            (b'{"error": "forbidden"}', RIGHTS),
+            (b'{"message": "Access denied"}', RIGHTS),
+            (b'{"detail": "You do not have permission to perform this action."}', RIGHTS),
+            (b'{"error": "access_denied", "error_description": "master rights are required"}', RIGHTS),
+            (b'{"error": "forbidden", "message": "The project is archived"}', BODY),
+            (b'{"title": "Forbidden", "detail": "The quota of today is used up"}', BODY),
+            (b'{"error": {"message": "The project is archived"}}', BODY),
+            (b'{"message": "The project is archived", "padding": "' + b"x" * 20_000 + b'"}', RIGHTS),  # too long
+            (b'["The project is archived"]', RIGHTS),
+        ],
+        ["", "--paginate", "-o file"],
+    ),
 )
-@pytest.mark.parametrize("options", [(), ("--paginate",), ("-o", "file")], ids=" ".join)
-def test_the_hint_for_403_does_not_contradict_the_body(
-    xapi: Xapi, body: bytes, hint: str, options: tuple[str, ...]
-) -> None:
+def test_the_hint_for_403_does_not_contradict_the_body(xapi: Xapi, body: bytes, hint: str, options: str) -> None:
     with Server([request(), send(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "abc"}
-        outcome = xapi("request", "/a", *options, env=env)
+        outcome = xapi("request", "/a", *options.split(), env=env)
 
     error, shown = f"xapi: error: GET {server.url}/a responded with 403 No; {hint}\n", body.decode()
     if "--paginate" in options:  # stdout is for items

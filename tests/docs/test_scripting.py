@@ -16,10 +16,10 @@ TRUNCATED = response("200 OK", b"{", "Content-Length: 10")
 @pytest.mark.parametrize(
     ("replies", "code", "waits"),
     [
-        ([OK], 0, 0),
+        pytest.param([OK], 0, 0, marks=pytest.mark.slow),
         ([TRUNCATED, OK], 0, 1),
         ([TRUNCATED] * 3, 11, 2),
-        ([response("404 Not Found")], 4, 0),
+        pytest.param([response("404 Not Found")], 4, 0, marks=pytest.mark.slow),
         ([TRUNCATED, response("404 Not Found")], 4, 1),
     ],
 )

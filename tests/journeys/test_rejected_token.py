@@ -186,7 +186,7 @@ def test_a_request_that_succeeds_writes_nothing(xapi: Xapi, sandbox: Sandbox, lo
     assert _files(xapi) == before
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [60, *(pytest.param(each, marks=pytest.mark.slow) for each in (80, 120))])
 def test_a_terminal_shows_the_rejection(xapi: Xapi, sandbox: Sandbox, logged_in: Env, columns: int) -> None:
     sandbox.revoke_tokens()
     assert xapi(*ME, env=logged_in).code == 10

@@ -121,7 +121,7 @@ def test_state_and_config_directories_may_be_links_of_the_same_user(xapi: Xapi, 
     assert [stat.S_IMODE((xapi.home / f"real-{name}").stat().st_mode) for name in ("state", "config")] == [0o755] * 2
 
 
-@pytest.mark.parametrize("umask", ["000", "777"])
+@pytest.mark.parametrize("umask", ["000", pytest.param("777", marks=pytest.mark.slow)])
 def test_everything_written_is_private_with_any_umask(xapi: Xapi, sandbox: Sandbox, umask: str) -> None:
     argv = ("sh", "-c", f'umask {umask}; exec "$@"', "sh", str(PROGRAM))
     for args, env in (
