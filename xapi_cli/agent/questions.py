@@ -112,10 +112,10 @@ class Questions:
         """Return the descriptor of the file *path* of the client; raises OSError and ValueError."""
         return int(self._ask_for_path({"path": path, "flags": flags, "mode": mode})["descriptor"])
 
-    def resolve(self, path: str, *, follow: bool, make: bool) -> tuple[str, int]:
-        """Return what *path* denotes in the client; raises what `safe_paths.anchored_path` raises."""
+    def open_parent(self, path: str, *, follow: bool, make: bool) -> tuple[str, str, int]:
+        """Return the directory of *path* in the client, the name in it, and the descriptor; raises what it raises."""
         reply = self._ask_for_path({"path": path, "follow": follow, "make": make})
-        return reply["path"], reply["descriptor"]
+        return reply["directory"], reply["name"], reply["descriptor"]
 
     def _ask_for_path(self, question: dict[str, Any]) -> dict[str, Any]:
         reply = self._ask(b"O", question)
@@ -231,14 +231,14 @@ def _open(question: dict[str, Any]) -> dict[str, Any]:
     try:
         if "flags" in question:
             return {"descriptor": safe_paths.open_file(path, question["flags"], question["mode"])}
-        place = safe_paths.anchored_path(path, follow=question["follow"], make=question["make"])
+        directory, name = safe_paths.open_parent(path, follow=question["follow"], make=question["make"])
     except safe_paths.UnsafePath as error:
         return {"unsafe": type(error).__name__, "path": error.filename}
     except OSError as error:
         return {"number": error.errno, "reason": error.strerror}
     except ValueError as error:
         return {"invalid": str(error)}
-    return {"path": str(place.path), "descriptor": place.detach()}
+    return {"directory": str(directory.path), "name": name, "descriptor": directory.detach()}
 
 
 def _run(connection: "socket", question: dict[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def build_request(
     if body is not None or method in WITH_CONTENT:
         raw.append((b"Content-Length", b"%d" % length))
     made = Request(
-        method, url, urls.origin(url), authority, path.encode("ascii"), Headers(raw), () if body is None else body
+        method, url, urls.origin(server), authority, path.encode("ascii"), Headers(raw), () if body is None else body
     )
     return made._replace(**options)  # type: ignore[arg-type]  # the fields have different types
 

@@ -19,7 +19,7 @@ from xapi_cli.errors import OutputError
 from xapi_cli.system import forks
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import json_line, printable
-from xapi_cli.system.safe_paths import anchored_path
+from xapi_cli.system.safe_paths import open_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,12 +141,13 @@ class RequestLog:
         Raises OSError.
         """
         self._ends_in_line = False
-        with anchored_path(self._path, follow=True) as place:
+        directory, name = open_parent(self._path, follow=True)
+        with directory:
             try:
-                self._file = place.open(os.O_RDWR | _FLAGS | _NON_BLOCKING, 0o600)
+                self._file = directory.open(name, os.O_RDWR | _FLAGS | _NON_BLOCKING)
                 self._is_readable = True
             except PermissionError:
-                self._file = place.open(os.O_WRONLY | _FLAGS | _NON_BLOCKING, 0o600)
+                self._file = directory.open(name, os.O_WRONLY | _FLAGS | _NON_BLOCKING)
                 self._is_readable = False
         self._status = os.fstat(self._file)
         if not stat.S_ISREG(self._status.st_mode):

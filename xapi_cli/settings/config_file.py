@@ -16,7 +16,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system import private_files, safe_paths
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import UnsafePath, anchored_path, closing
+from xapi_cli.system.safe_paths import UnsafePath, closing, open_parent
 
 if TYPE_CHECKING:
     from tomlkit.items import InlineTable, Item, Key
@@ -245,9 +245,10 @@ def _read_bytes(path: Path) -> bytes:
 
 def _open(path: Path, *, follow: bool) -> int:
     """Return the descriptor of the config file; raise Unsafe if other users can replace it."""
-    with anchored_path(path, follow=follow) as file:
-        private_files.check_status(file.directory_status(), "directory", file.path.parent, variable=_VARIABLE)
-        return file.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a FIFO would block
+    directory, name = open_parent(path, follow=follow)
+    with directory:
+        private_files.check_status(directory.status(), "directory", directory.path, variable=_VARIABLE)
+        return directory.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a FIFO would block
 
 
 def _validated(document: Mapping[str, Any], path: Path) -> Config:
@@ -383,8 +384,9 @@ def _has_crlf(path: Path) -> bool:
 
 def _write(path: Path, text: str) -> None:
     try:
-        with anchored_path(path, follow=True, make=True) as file:  # preserves a link into the user's dotfiles
-            private_files.write(file, text.encode())
+        directory, name = open_parent(path, follow=True, make=True)  # preserves a link into the user's dotfiles
+        with directory:
+            private_files.write(directory, name, text.encode())
     except UnsafePath as error:
         raise private_files.Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     except OSError as error:

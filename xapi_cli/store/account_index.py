@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Self
 
 from xapi_cli.errors import UsageError
@@ -81,7 +81,7 @@ class AccountIndex:
 
     def __init__(self, directory: StateDirectory, clock: Callable[[], boot_time.Moment] = boot_time.now) -> None:
         self._directory, self._clock = directory, clock
-        self.file = cache(lambda identity: directory.file(f"{identity.key}.json"))  # one entry is read several times
+        self.file = cache(lambda identity: directory.file(f"{identity.key}.json"))
 
     @classmethod
     def of(cls, state: StateDirectory) -> Self:
@@ -171,11 +171,7 @@ class AccountIndex:
 
     def _read(self, file: StateFile) -> _Entry | None:
         """Return the entry, or None if there is none or it is not valid."""
-        data = file.read(limit=_LIMIT)
-        try:
-            return _entry(json.loads(data or b""))
-        except (ValueError, RecursionError):
-            return None
+        return _entry_in(file.read(limit=_LIMIT) or b"")
 
     def _write(self, identity: Identity, marker: str, stores: Sequence[KnownStore]) -> None:
         known = [store._asdict() for store in stores]
@@ -205,6 +201,15 @@ class AccountIndex:
             return False
         emptied = boot_time.parsed(entry.emptied, mtime=mtime)
         return emptied is not None and emptied.age(self._clock()) > _EMPTY_FOR
+
+
+@lru_cache(maxsize=1)  # a login reads the same entry several times
+def _entry_in(data: bytes) -> _Entry | None:
+    """Return the entry that the JSON *data* contains, None if it is not valid."""
+    try:
+        return _entry(json.loads(data))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _entry(value: Any) -> _Entry:

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from xapi_cli.errors import UsageError
 from xapi_cli.system import safe_paths
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import POSIX, AnchoredPath, UnsafePath, anchored_path, flush, is_trusted
+from xapi_cli.system.safe_paths import POSIX, OpenDirectory, UnsafePath, flush, is_trusted, open_parent
 
 if sys.platform == "win32":
     from xapi_cli.system import windows
@@ -28,9 +28,9 @@ if sys.platform == "win32":
 _UNFINISHED = r"\..+\.[0-9a-f]{16}\.new"  # the name of a file that is still being written
 _MAX_RETRIES = 4
 _VARIABLE = "XAPI_STATE_DIR"
-_PLACEHOLDER = "any"  # a placeholder name, where only the directory matters
 
 Notify = Callable[[str], None]
+_AnyPath = os.PathLike[str]
 
 
 class Unsafe(UsageError):
@@ -66,7 +66,7 @@ class StateDirectory:
     def __init__(self, path: Path, *, above: "StateDirectory | None" = None) -> None:
         self.path = path
         self._above = above
-        self._anchor: AnchoredPath | None = None  # a place in the open directory
+        self._found: OpenDirectory | None = None
         # an owner and a mode that were found to be safe, at first by the directory above, which usually has the same
         self._safe: tuple[int, int] | None = above._safe if above else None  # noqa: SLF001 - of the same class
         self._directories: WeakValueDictionary[str, StateDirectory] = WeakValueDictionary()
@@ -88,10 +88,10 @@ class StateDirectory:
 
     def close(self) -> None:
         """Close the directory and those in it; the next access opens them again."""
-        for opened in (self, *self._directories.values()):
-            anchor, opened._anchor = opened._anchor, None  # noqa: SLF001 - an instance of the same class
-            if anchor is not None:
-                anchor.close()
+        for each in (self, *self._directories.values()):
+            found, each._found = each._found, None  # noqa: SLF001 - an instance of the same class
+            if found is not None:
+                found.close()
 
     def check(self) -> None:
         """Raise Unsafe if the directory or its parent is not safe to use; an OSError is ignored.
@@ -100,11 +100,11 @@ class StateDirectory:
         its files.
         """
         try:
-            with anchored_path(self.path) as parent:
-                _check_directory(parent.directory_status(), path=self.path.parent)
-                anchor = parent.within(_PLACEHOLDER) or anchored_path(self.path / _PLACEHOLDER)
-                self._anchor = anchor.close_when_unused()
-            status = anchor.directory_status()
+            parent, name = open_parent(self.path)
+            with parent:
+                _check_directory(parent.status(), path=self.path.parent)
+                self._found = parent.directory(name) or self._resolved()
+                status = self._found.close_when_unused()
             _check_directory(status, path=self.path, allow_sticky=False)
             self._safe = status.st_uid, status.st_mode
         except UnsafePath as error:
@@ -112,36 +112,32 @@ class StateDirectory:
         except OSError:
             pass
 
-    def make(self) -> None:
-        """Create the directory if it does not exist."""
-        self.place(make=True)
-
-    def place(self, name: str = _PLACEHOLDER, *, make: bool = False, notify: Notify | None = None) -> AnchoredPath:
-        """Return the place *name* in the directory, which is safe to use; with *make*, create it if it does not exist.
+    def opened(self, *, make: bool = False, notify: Notify | None = None) -> OpenDirectory:
+        """Return the directory, opened, which is safe to use; with *make*, create it if it does not exist.
 
         Raises Unsafe if another user owns it or everyone can write to it. Calls *notify* with a message if other users
         can access it.
         """
-        anchor = self._anchor
-        status = None if anchor is None else anchor.directory_status_at(self.path)
-        if anchor is None or status is None:
+        found = self._found
+        status = None if found is None else found.status_at(self.path)
+        if found is None or status is None:
             try:
-                self._anchor = anchor = self._opened(make=make).close_when_unused()
+                self._found = found = self._open(make=make)
             except UnsafePath as error:
                 raise _unsafe(error) from error
-            status = anchor.directory_status()
+            status = found.close_when_unused()
         if (status.st_uid, status.st_mode) != self._safe:
             _check_directory(status, path=self.path)
             self._safe = status.st_uid, status.st_mode
         if notify and _is_accessible_to_others(status):
-            shown = printable(str(anchor.path.parent))
+            shown = printable(str(found.path))
             notify(f"the directory {shown} is accessible to other users; run `chmod 700 {shown}`")
-        return anchor.sibling(name)
+        return found
 
     def files(self, pattern: str) -> "list[StateFile]":
         """Return the files whose names match *pattern*, sorted."""
         try:
-            return [self.file(name) for name in sorted(self.place().names()) if re.fullmatch(pattern, name)]
+            return [self.file(name) for name in sorted(self.opened().names()) if re.fullmatch(pattern, name)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -149,25 +145,27 @@ class StateDirectory:
         """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true."""
         for file in self.files(pattern):
             with suppress(OSError):
-                place = self.place(file.name)
-                status = place.status()
+                directory = self.opened()
+                status = directory.status_of(file.name)
                 if stat.S_ISREG(status.st_mode) and is_trusted(status) and is_old(file, status.st_mtime):
-                    place.unlink()
+                    directory.unlink(file.name)
 
     def probe(self, size: int = 0) -> None:
         """Create the directory; raise OSError unless a file of *size* bytes can be written and renamed in it."""
-        self.make()
-        new = temporary_sibling(self.place("probe"))
-        _replace(new, bytes(size), sync=True)
+        directory, name = self.opened(make=True), temporary_name("probe")
+        _replace(directory, name, bytes(size), sync=True)
         with suppress(FileNotFoundError):  # another process removed it, because it looks abandoned
-            new.unlink()
+            directory.unlink(name)
 
-    def _opened(self, *, make: bool) -> AnchoredPath:
+    def _open(self, *, make: bool) -> OpenDirectory:
         if self._above is not None:
             with suppress(FileNotFoundError) if make else nullcontext():
-                if (found := self._above.place(self.path.name).within(_PLACEHOLDER)) is not None:
+                if (found := self._above.opened().directory(self.path.name)) is not None:
                     return found
-        return anchored_path(self.path / _PLACEHOLDER, make=make)
+        return self._resolved(make=make)
+
+    def _resolved(self, *, make: bool = False) -> OpenDirectory:
+        return open_parent(self.path / "any", make=make)[0]
 
 
 class StateFile(NamedTuple):
@@ -181,6 +179,9 @@ class StateFile(NamedTuple):
         """The path, for messages."""
         return self.directory.path / self.name
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     def with_suffix(self, suffix: str) -> "StateFile":
         """Return the file in the same directory whose name has *suffix* in place of the last one of this name."""
         return self._replace(name=f"{self.name.rpartition('.')[0]}{suffix}")
@@ -192,11 +193,11 @@ class StateFile(NamedTuple):
         a file that other users can access is changed to 0600. *notify* is called with a message about such a file, and
         about a directory that other users can access.
         """
-        descriptor = self.open_existing(notify=notify)
-        if descriptor is None:
+        try:
+            with open(self.open(os.O_RDONLY, make=False, notify=notify), "rb") as stream:
+                return stream.read(limit + 1)
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        with open(descriptor, "rb") as stream:
-            return stream.read(limit + 1)
 
     def open_existing(self, *, notify: Notify | None = None) -> int | None:
         """Return the descriptor of the file, opened for reading, or None if it does not exist.
@@ -204,15 +205,20 @@ class StateFile(NamedTuple):
         Raises the exceptions of `read`, and calls *notify* as it does.
         """
         try:
-            place = self.directory.place(self.name, notify=notify)
-            return _restricted(place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), self.path, notify)
+            return self.open(os.O_RDONLY, make=False, notify=notify)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def open(self, flags: int) -> int:
-        """Return the descriptor of the file, opened with *flags*; creates missing directories."""
-        place = self.directory.place(self.name, make=True)
-        return _restricted(place.open(flags | getattr(os, "O_NONBLOCK", 0)), self.path, None)
+    def open(self, flags: int, *, make: bool = True, notify: Notify | None = None) -> int:
+        """Return the descriptor of the file, opened with *flags*; with *make*, creates missing directories."""
+        directory = self.directory.opened(make=make, notify=notify)
+        descriptor = directory.open(self.name, flags | getattr(os, "O_NONBLOCK", 0))
+        try:
+            restrict_mode(descriptor, self, notify=notify)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def replace(self, data: bytes, *, sync: bool = True, notify: Notify | None = None) -> None:
         """Replace the content of the file with *data*, atomically; creates missing directories.
@@ -220,64 +226,63 @@ class StateFile(NamedTuple):
         With *sync*, the data is on disk when this returns. *notify* is called with a message if other users can access
         the directory.
         """
-        place = self.directory.place(self.name, make=True, notify=notify)
-        remove_abandoned(place, _UNFINISHED)
-        _replace(place, data, sync=sync)
+        directory = self.directory.opened(make=True, notify=notify)
+        remove_abandoned(directory, _UNFINISHED)
+        _replace(directory, self.name, data, sync=sync)
 
     def rename(self, name: str) -> None:
         """Rename the file to *name*; replaces an existing file."""
-        place = self.directory.place(self.name)
-        place.rename(place.sibling(name))
+        self.directory.opened().rename(self.name, name)
 
     def remove(self) -> bool:
         """Remove the file and the unfinished files of killed writers; return whether the file existed."""
         try:
-            place = self.directory.place(self.name)
-            remove_abandoned(place, _UNFINISHED)
-            place.unlink()
-            place.sync()
+            directory = self.directory.opened()
+            remove_abandoned(directory, _UNFINISHED)
+            directory.unlink(self.name)
+            directory.sync()
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
     def touch(self) -> None:
         """Set the access and modification times of the file to now."""
-        self.directory.place(self.name).touch()
+        self.directory.opened().touch(self.name)
 
     def modified_at(self) -> int | None:
         """Return the modification time of the file in nanoseconds, None if it is unknown."""
         try:
-            return self.directory.place(self.name).status().st_mtime_ns
+            return self.directory.opened().status_of(self.name).st_mtime_ns
         except OSError:
             return None
 
 
-def write(file: AnchoredPath, data: bytes, *, sync: bool = True, clean: bool = True) -> None:
-    """Replace the content of *file*, in any directory, with *data*, atomically and with mode 0600.
+def write(directory: OpenDirectory, name: str, data: bytes, *, sync: bool = True, clean: bool = True) -> None:
+    """Replace the content of the file *name* in any *directory* with *data*, atomically and with mode 0600.
 
     With *sync*, the data is on disk when this returns. With *clean*, `remove_unfinished` comes first.
     """
     if clean:
-        remove_unfinished(file)
-    _replace(file, data, sync=sync)
+        remove_unfinished(directory, name)
+    _replace(directory, name, data, sync=sync)
 
 
-def remove_unfinished(file: AnchoredPath) -> None:
-    """Remove what killed writers of *file* have left; raises OSError if the directory cannot be listed."""
-    remove_abandoned(file, re.escape(f".{file.path.name}.") + r"[0-9a-f]{16}\.new")
+def remove_unfinished(directory: OpenDirectory, name: str) -> None:
+    """Remove what killed writers of the file *name* left; raises OSError if the directory cannot be listed."""
+    remove_abandoned(directory, re.escape(f".{name}.") + r"[0-9a-f]{16}\.new")
 
 
-def remove_abandoned(file: AnchoredPath, pattern: str) -> None:
-    """Remove the unfinished files of killed writers in the directory of *file* whose names match *pattern*."""
-    for name in file.names():
+def remove_abandoned(directory: OpenDirectory, pattern: str) -> None:
+    """Remove the unfinished files of killed writers in *directory* whose names match *pattern*."""
+    for name in directory.names():
         if re.fullmatch(pattern, name):
             with suppress(OSError):
-                _remove_if_abandoned(file.sibling(name))
+                _remove_if_abandoned(directory, name)
 
 
-def temporary_sibling(file: AnchoredPath) -> AnchoredPath:
-    """Return a new path next to *file* for its replacement, with a name that `remove_abandoned` recognizes."""
-    return file.sibling(f".{file.path.name}.{os.urandom(8).hex()}.new")
+def temporary_name(name: str) -> str:
+    """Return a new name for the replacement of the file *name*, which `remove_abandoned` recognizes."""
+    return f".{name}.{os.urandom(8).hex()}.new"
 
 
 def lock_against_removal(descriptor: int) -> bool:
@@ -290,7 +295,7 @@ def lock_against_removal(descriptor: int) -> bool:
     return os.fstat(descriptor).st_nlink > 0
 
 
-def restrict_mode(descriptor: int, path: Path, *, notify: Notify | None = None) -> None:
+def restrict_mode(descriptor: int, path: _AnyPath, *, notify: Notify | None = None) -> None:
     """Set the mode of the open file *path* to 0600, on Windows its access control list.
 
     Raises OSError if it is not a regular file or belongs to another user. *notify* is called with a message if other
@@ -298,22 +303,12 @@ def restrict_mode(descriptor: int, path: Path, *, notify: Notify | None = None) 
     """
     status = check_is_private(descriptor, path)
     if sys.platform == "win32":
-        windows.restrict(path)
+        windows.restrict(Path(path))
     elif stat.S_IMODE(status.st_mode) != 0o600:
         with suppress(OSError):  # a read-only file system, or one without permissions
             os.fchmod(descriptor, 0o600)
         if notify and _is_accessible_to_others(status):
-            _notify_of_file(path, notify, is_still_accessible=_is_accessible_to_others(os.fstat(descriptor)))
-
-
-def _restricted(descriptor: int, path: Path, notify: Notify | None) -> int:
-    """Return *descriptor* after `restrict_mode`; close it if that fails."""
-    try:
-        restrict_mode(descriptor, path, notify=notify)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+            _notify_of_file(os.fspath(path), notify, is_still_accessible=_is_accessible_to_others(os.fstat(descriptor)))
 
 
 def check_status(status: os.stat_result, what: str, path: Path, *, variable: str, allow_sticky: bool = True) -> None:
@@ -340,13 +335,13 @@ def _unsafe(error: UnsafePath) -> Unsafe:
     return Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy)
 
 
-def check_is_private(descriptor: int, path: Path) -> os.stat_result:
+def check_is_private(descriptor: int, path: _AnyPath) -> os.stat_result:
     """Return the status of the open file *path*; raise OSError if it is not a regular file or is another user's."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     if not is_trusted(status):
-        raise PermissionError(errno.EPERM, "belongs to another user", str(path))
+        raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(path))
     return status
 
 
@@ -354,46 +349,46 @@ def _is_accessible_to_others(status: os.stat_result) -> bool:
     return POSIX and bool(status.st_mode & 0o077)
 
 
-def _notify_of_file(path: Path, notify: Notify, *, is_still_accessible: bool) -> None:
+def _notify_of_file(path: str, notify: Notify, *, is_still_accessible: bool) -> None:
     if is_still_accessible:
         notify(f"{path} is accessible to other users, and its file system does not support changing that")
     else:
         notify(f"{path} was accessible to other users; xapi set its mode to 0600")
 
 
-def _replace(file: AnchoredPath, data: bytes, *, sync: bool) -> None:
+def _replace(directory: OpenDirectory, name: str, data: bytes, *, sync: bool) -> None:
     for _ in range(_MAX_RETRIES):
         with suppress(FileNotFoundError):  # another process removed the new file before it was locked
-            _replace_once(file, data, sync=sync)
+            _replace_once(directory, name, data, sync=sync)
             return
-    _replace_once(file, data, sync=sync)
+    _replace_once(directory, name, data, sync=sync)
 
 
-def _replace_once(file: AnchoredPath, data: bytes, *, sync: bool) -> None:
-    new = temporary_sibling(file)
+def _replace_once(directory: OpenDirectory, name: str, data: bytes, *, sync: bool) -> None:
+    new = temporary_name(name)
     try:
-        descriptor = _write_new(new, data, sync=sync)
+        descriptor = _write_new(directory, new, data, sync=sync)
         try:
             if sys.platform != "win32":
-                new.rename(file)  # while it is locked, so that `remove_abandoned` does not remove it
+                directory.rename(new, name)  # while it is locked, so that `remove_abandoned` does not remove it
         finally:
             os.close(descriptor)
         if sys.platform == "win32":  # which cannot rename an open file
-            new.rename(file)
+            directory.rename(new, name)
     except BaseException:
         with suppress(OSError):
-            new.unlink()
+            directory.unlink(new)
         raise
     if sync:
-        file.sync()
+        directory.sync()
 
 
-def _write_new(new: AnchoredPath, data: bytes, *, sync: bool) -> int:
-    """Write *data* to the *new* file and return its descriptor, locked against `remove_abandoned`."""
-    descriptor = new.open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
+def _write_new(directory: OpenDirectory, name: str, data: bytes, *, sync: bool) -> int:
+    """Write *data* to the new file *name* and return its descriptor, locked against `remove_abandoned`."""
+    descriptor = directory.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         if sys.platform == "win32":
-            windows.restrict(new.path)
+            windows.restrict(directory.path / name)
         else:
             try_lock(descriptor)
             with suppress(PermissionError):  # file systems without permissions; `read` reports them
@@ -409,16 +404,16 @@ def _write_new(new: AnchoredPath, data: bytes, *, sync: bool) -> int:
     return descriptor
 
 
-def _remove_if_abandoned(file: AnchoredPath) -> None:
-    """Remove the unfinished *file* unless its writer is still running."""
+def _remove_if_abandoned(directory: OpenDirectory, name: str) -> None:
+    """Remove the unfinished file *name* unless its writer is still running."""
     if sys.platform == "win32":
-        file.unlink()  # Windows refuses this while the writer has it open
+        directory.unlink(name)  # Windows refuses this while the writer has it open
         return
-    descriptor = file.open(os.O_RDWR | os.O_NONBLOCK)
+    descriptor = directory.open(name, os.O_RDWR | os.O_NONBLOCK)
     try:
-        check_is_private(descriptor, file.path)
+        check_is_private(descriptor, directory.path / name)
         if try_lock(descriptor):
-            file.unlink()
+            directory.unlink(name)
     finally:
         os.close(descriptor)
 

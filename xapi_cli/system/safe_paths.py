@@ -118,13 +118,13 @@ def is_trusted(status: os.stat_result) -> bool:
 
 
 class Opener(Protocol):
-    """Opens paths in another process; raises what `open_file` and `anchored_path` raise."""
+    """Opens paths in another process; raises what `open_file` and `open_parent` raise."""
 
     def open(self, path: str, flags: int, mode: int) -> int:
         """Return what `open_file` returns there."""
 
-    def resolve(self, path: str, *, follow: bool, make: bool) -> tuple[str, int]:
-        """Return the path, and the descriptor of its directory, of the place that `anchored_path` returns there."""
+    def open_parent(self, path: str, *, follow: bool, make: bool) -> tuple[str, str, int]:
+        """Return the path of the directory that `open_parent` returns there, the name, and a descriptor."""
 
 
 _opener: Opener | None = None
@@ -187,18 +187,18 @@ def denotes_process(path: str | Path) -> bool:
     return False
 
 
-class AnchoredPath:
-    """A name in a directory that is kept open, so that a later change of the path has no effect.
+class OpenDirectory:
+    """The directory *path*, which is kept open, so that a later change of the path has no effect.
 
-    On Windows, which does not support this, it is the path itself.
+    The methods access names in it; a symbolic link is not followed. On Windows, which does not support this,
+    *descriptor* is None, and the directory is found by its path.
     """
 
-    def __init__(self, path: Path, directory: int | None, *, owner: "AnchoredPath | None" = None) -> None:
+    def __init__(self, path: Path, descriptor: int | None) -> None:
         self.path = path
-        self._directory = directory
-        self._name: str | Path = path if directory is None else path.name or "."
-        self._owner = owner  # keeps the directory open
-        self._finalizer: weakref.finalize[[int, os.stat_result], AnchoredPath] | None = None
+        self._descriptor = descriptor
+        self._prefix = "" if descriptor is not None else os.path.join(path, "")
+        self._finalizer: weakref.finalize[[int, os.stat_result], OpenDirectory] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -210,114 +210,111 @@ class AnchoredPath:
         """Close the directory."""
         if self._finalizer is not None:
             self._finalizer()
-        elif self._directory is not None:
-            os.close(self._directory)
-        self._directory = None
+        elif self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
 
-    def close_when_unused(self) -> Self:
-        """Return this place; close its directory when neither it nor a sibling is used any more, if it is open then."""
-        if self._directory is not None:
-            self._finalizer = weakref.finalize(self, _close_same, self._directory, os.fstat(self._directory))
-        return self
+    def close_when_unused(self) -> os.stat_result:
+        """Return the status of the directory; close it when it is not used any more, if it is open then."""
+        if self._descriptor is None:
+            return os.stat(self.path)
+        status = os.fstat(self._descriptor)
+        self._finalizer = weakref.finalize(self, _close_same, self._descriptor, status)
+        return status
 
-    def sibling(self, name: str) -> "AnchoredPath":
-        """Return the place called *name* in the same directory; it is valid until this place is closed."""
-        return AnchoredPath(self.path.with_name(name), self._directory, owner=self._owner or self)
+    def detach(self) -> int:
+        """Return the descriptor, which the caller closes; this object is not valid any more."""
+        assert self._descriptor is not None  # noqa: S101 - not on Windows
+        descriptor, self._descriptor = self._descriptor, None
+        return descriptor
 
-    def within(self, name: str) -> "AnchoredPath | None":
-        """Return the place called *name* in the directory that is here; None if a symbolic link may be here."""
-        if self._directory is None:
+    def directory(self, name: str) -> "OpenDirectory | None":
+        """Return the directory *name*, opened; None if it may be a symbolic link."""
+        if self._descriptor is None:
             return None
         try:
-            return AnchoredPath(self.path / name, os.open(self._name, _TRAVERSE, dir_fd=self._directory))
+            return OpenDirectory(self.path / name, os.open(name, _TRAVERSE, dir_fd=self._descriptor))
         except OSError as error:
             if error.errno in _NOT_A_DIRECTORY:
                 return None
             raise
 
-    def directory_status(self) -> os.stat_result:
+    def status(self) -> os.stat_result:
         """Return the status of the directory."""
-        return os.stat(self.path.parent if self._directory is None else self._directory)
+        return os.stat(self.path if self._descriptor is None else self._descriptor)
 
-    def directory_status_at(self, path: Path) -> os.stat_result | None:
+    def status_at(self, path: Path) -> os.stat_result | None:
         """Return the status of the directory, None if *path* leads to another one now."""
         try:
-            status = os.stat(self.path.parent if self._directory is None else self._directory)
+            status = os.stat(self.path if self._descriptor is None else self._descriptor)
             return status if os.path.samestat(os.stat(path), status) else None
         except OSError:
             return None
 
-    def status(self) -> os.stat_result:
-        """Return the status of the file; a symbolic link is not followed."""
-        return os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
-
-    def open(self, flags: int, mode: int = 0o600) -> int:
-        """Return the descriptor of the file, opened with *flags*; a symbolic link is not followed."""
-        for name in ("O_NOFOLLOW", "O_BINARY", "O_NOINHERIT"):
-            flags |= getattr(os, name, 0)
-        if sys.platform == "win32":
-            return windows.retried(lambda: os.open(self._name, flags, mode))  # another process may be replacing it
-        return os.open(self._name, flags, mode, dir_fd=self._directory)
-
-    if sys.platform == "linux":
-
-        def open_unnamed(self) -> int:
-            """Return the descriptor of a new file without a name in the directory."""
-            return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._directory)
-
-    def detach(self) -> int:
-        """Return the descriptor of the directory, which the caller closes; this place is not valid any more."""
-        assert self._directory is not None  # noqa: S101 - not on Windows
-        descriptor, self._directory = self._directory, None
-        return descriptor
-
-    def link(self, descriptor: int) -> None:
-        """Give the name to the open file, which has no name yet; Linux only."""
-        source = f"/proc/self/fd/{descriptor}"
-        # without src_dir_fd, Python would call link(), which does not follow the symbolic link in /proc
-        os.link(source, self._name, src_dir_fd=descriptor, dst_dir_fd=self._directory, follow_symlinks=True)
-
-    def is_writable(self) -> bool:
-        """Return whether the permissions of the file allow writing."""
-        return os.access(self._name, os.W_OK, dir_fd=self._directory)
-
-    def rename(self, target: "AnchoredPath") -> None:
-        """Rename the file to *target*, replacing an existing file."""
-        name, directory = target._name, target._directory  # noqa: SLF001 - an instance of the same class
-        if sys.platform == "win32":
-            windows.retried(lambda: os.replace(self._name, name))  # refused while a process reads *target*
-            return
-        os.replace(self._name, name, src_dir_fd=self._directory, dst_dir_fd=directory)
-
-    def unlink(self) -> None:
-        """Remove the file."""
-        if sys.platform == "win32":
-            windows.retried(lambda: os.unlink(self._name))
-            return
-        os.unlink(self._name, dir_fd=self._directory)
-
-    def touch(self) -> None:
-        """Set the access and modification times of the file to now."""
-        if self._directory is None:
-            os.utime(self._name)
-        else:
-            os.utime(self._name, dir_fd=self._directory, follow_symlinks=False)
-
     def names(self) -> list[str]:
         """Return the names of all files in the directory."""
-        if sys.platform == "win32" or self._directory is None:
-            return os.listdir(self.path.parent)
-        with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._directory)) as descriptor:
+        if sys.platform == "win32" or self._descriptor is None:
+            return os.listdir(self.path)
+        with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._descriptor)) as descriptor:
             return os.listdir(descriptor)
 
     def sync(self) -> None:
         """Flush the directory to disk, if the platform supports it."""
-        if self._directory is not None:
-            _sync(self._directory)
+        if self._descriptor is not None:
+            _sync(self._descriptor)
+
+    def status_of(self, name: str) -> os.stat_result:
+        """Return the status of the file *name*."""
+        return os.stat(self._prefix + name, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        """Return the descriptor of the file *name*, opened with *flags*."""
+        for flag in ("O_NOFOLLOW", "O_BINARY", "O_NOINHERIT"):
+            flags |= getattr(os, flag, 0)
+        if sys.platform == "win32":  # another process may be replacing it
+            return windows.retried(lambda: os.open(self._prefix + name, flags, mode))
+        return os.open(name, flags, mode, dir_fd=self._descriptor)
+
+    if sys.platform == "linux":
+
+        def open_unnamed(self) -> int:
+            """Return the descriptor of a new file without a name."""
+            return os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._descriptor)
+
+    def link(self, descriptor: int, name: str) -> None:
+        """Give the *name* to the open file, which has no name yet; Linux only."""
+        source = f"/proc/self/fd/{descriptor}"
+        # without src_dir_fd, Python would call link(), which does not follow the symbolic link in /proc
+        os.link(source, name, src_dir_fd=descriptor, dst_dir_fd=self._descriptor, follow_symlinks=True)
+
+    def is_writable(self, name: str) -> bool:
+        """Return whether the permissions of the file *name* allow writing."""
+        return os.access(self._prefix + name, os.W_OK, dir_fd=self._descriptor)
+
+    def rename(self, name: str, target: str) -> None:
+        """Rename the file *name* to *target*, replacing an existing file."""
+        if sys.platform == "win32":  # refused while a process reads *target*
+            windows.retried(lambda: os.replace(self._prefix + name, self._prefix + target))
+            return
+        os.replace(name, target, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def unlink(self, name: str) -> None:
+        """Remove the file *name*."""
+        if sys.platform == "win32":
+            windows.retried(lambda: os.unlink(self._prefix + name))
+            return
+        os.unlink(name, dir_fd=self._descriptor)
+
+    def touch(self, name: str) -> None:
+        """Set the access and modification times of the file *name* to now."""
+        if self._descriptor is None:
+            os.utime(self._prefix + name)
+        else:
+            os.utime(name, dir_fd=self._descriptor, follow_symlinks=False)
 
 
-def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False) -> AnchoredPath:
-    """Return the place of *path*.
+def open_parent(path: str | Path, *, follow: bool = False, make: bool = False) -> tuple[OpenDirectory, str]:
+    """Return the directory that contains *path*, and the name of *path* in it.
 
     With *follow*, a symbolic link as the last component is followed. With *make*,
     missing directories are created with mode 0700. Raises UntrustedLink instead of
@@ -331,17 +328,17 @@ def anchored_path(path: str | Path, *, follow: bool = False, make: bool = False)
             found = Path(os.path.realpath(found))
         if make:
             _make_private(found.parent)
-        return AnchoredPath(found, None)
+        return OpenDirectory(found.parent, None), found.name
     if _opener is not None and denotes_process(path):
-        resolved, descriptor = _opener.resolve(str(path), follow=follow, make=make)
-        return AnchoredPath(Path(resolved), descriptor)
+        directory, name, descriptor = _opener.open_parent(str(path), follow=follow, make=make)
+        return OpenDirectory(Path(directory), descriptor), name
     resolution = _Resolution(Path(path), make=make)
     try:
-        resolution.run(follow=follow)
+        name = resolution.run(follow=follow)
     except BaseException:
         os.close(resolution.descriptor)
         raise
-    return AnchoredPath(resolution.path, resolution.descriptor)
+    return OpenDirectory(resolution.path, resolution.descriptor), name
 
 
 if sys.platform == "win32":
@@ -384,8 +381,8 @@ class _Resolution:
         self._links = 0
         self._make = make
 
-    def run(self, *, follow: bool) -> None:
-        """Resolve up to the directory that contains the last name; with *follow*, follow a link there."""
+    def run(self, *, follow: bool) -> str:
+        """Resolve up to the directory that contains the last name, which is returned; *follow* a link there."""
         while self._descend() or follow:
             name = self._remaining.pop() if self._remaining else "."
             target = self._target(name)
@@ -394,9 +391,8 @@ class _Resolution:
             elif self._remaining:
                 self._change_directory(name, self.path / name)  # raises the reason why it cannot be entered
             else:
-                self.path /= name
-                return
-        self.path /= self._remaining.pop() if self._remaining else "."
+                return name
+        return self._remaining.pop() if self._remaining else "."
 
     def _target(self, name: str) -> str | None:
         """Return the target of the symbolic link *name*, None if it is not a link; raises UntrustedLink."""

@@ -19,7 +19,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system import private_files
 from xapi_cli.system.lock import is_unsupported
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import anchored_path, flush
+from xapi_cli.system.safe_paths import flush, open_parent
 
 BLOCK = 1024 * 1024  # bytes per read or write
 _CHECKSUM = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
@@ -74,10 +74,11 @@ class JournalFile:
         Raises UsageError if it is not a regular file or if another process has locked it.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
-        with anchored_path(self._name, follow=True) as file:
+        directory, name = open_parent(self._name, follow=True)
+        with directory:
             with suppress(FileNotFoundError):
-                self._check_type(file.status())  # opening a device may have side effects
-            self._descriptor = file.open(flags)
+                self._check_type(directory.status_of(name))  # opening a device may have side effects
+            self._descriptor = directory.open(name, flags)
         self._check_type(os.fstat(self._descriptor))
         self._lock()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from xapi_cli.errors import OutputError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import AnchoredPath, anchored_path, is_trusted, open_file
+from xapi_cli.system.safe_paths import OpenDirectory, is_trusted, open_file, open_parent
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Headers
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 if sys.platform == "win32":
     from xapi_cli.system import windows
 
-_UNFINISHED = r"\.xapi-output\.[0-9a-f]{16}\.new"  # the name of an unfinished file
+_NEW = "xapi-output"  # what an unfinished file is called, for `private_files.temporary_name`
+_UNFINISHED = r"\.xapi-output\.[0-9a-f]{16}\.new"  # a pattern
 _DESCRIPTOR_DIRECTORY = "/proc/self/fd"
 # The errors of file systems and kernels that do not support unnamed files.
 _UNNAMED_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
@@ -42,8 +43,9 @@ class AtomicFile:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._target: AnchoredPath | None = None  # kept open, so that a later change of the path has no effect
-        self._new: AnchoredPath | None = None  # the name of the new file, if it has one
+        self._directory: OpenDirectory | None = None  # kept open, so that a later change of the path has no effect
+        self._target = ""  # the name of the replaced file in it
+        self._new: str | None = None  # the name of the new file, if it has one
         self._file: BinaryIO | None = None
         self._is_direct = False
 
@@ -84,9 +86,9 @@ class AtomicFile:
     def commit(self) -> None:
         """Replace the content of the file with the data written."""
         try:
-            if self._file is not None and self._target is not None and not self._is_direct:
+            if self._file is not None and self._directory is not None and not self._is_direct:
                 self._file.flush()
-                self._replace(self._file, self._target)
+                self._replace(self._file, self._directory)
             self._close()
         except OSError as error:
             raise self._error(error) from error
@@ -100,11 +102,11 @@ class AtomicFile:
     ) -> None:
         with suppress(OSError):  # the disk may be full; the unwritten data is discarded anyway
             self._close()
-        if self._new is not None:
-            with suppress(OSError):
-                self._new.unlink()
-        if self._target is not None:
-            self._target.close()
+        if self._directory is not None:
+            if self._new is not None:
+                with suppress(OSError):
+                    self._directory.unlink(self._new)
+            self._directory.close()
 
     def _open_new(self) -> BinaryIO:
         self._is_direct = True
@@ -113,13 +115,14 @@ class AtomicFile:
         if is_descriptor(self.name):
             return open(self.name, "wb", buffering=0)
         check_name(self.name)
-        self._target = target = anchored_path(self.name, follow=True)  # a symbolic link is preserved
+        directory, self._target = open_parent(self.name, follow=True)  # a symbolic link is preserved
+        self._directory = directory
         if os.path.exists(self.name) and not os.path.isfile(self.name):
             return self._open_device()
         self._is_direct = False
-        if _exists(target) and not target.is_writable():
+        if _exists(directory, self._target) and not directory.is_writable(self._target):
             raise PermissionError(0, "the file is read-only")
-        return _create_unnamed(target) or self._create_named(target)
+        return _create_unnamed(directory, self._target) or self._create_named(directory)
 
     def _open_device(self) -> BinaryIO:
         """Open a target that is not a regular file; raise OSError if it has become a regular file in the meantime."""
@@ -129,30 +132,31 @@ class AtomicFile:
             raise OSError(errno.EAGAIN, "it was replaced by another file")
         return open(descriptor, "wb", buffering=0)
 
-    def _create_named(self, target: AnchoredPath) -> BinaryIO:
+    def _create_named(self, directory: OpenDirectory) -> BinaryIO:
         """Return a new named file; if this process is killed, a later call in the same directory removes the file."""
         with suppress(OSError):  # the directory may not be readable
-            private_files.remove_abandoned(target, _UNFINISHED)
+            private_files.remove_abandoned(directory, _UNFINISHED)
         while True:
-            self._new = _temporary_name(target)
-            file = open(self._new.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")  # noqa: SIM115 - closed by __exit__
+            self._new = private_files.temporary_name(_NEW)
+            descriptor = directory.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            file = open(descriptor, "wb")  # noqa: SIM115 - closed by __exit__
             if private_files.lock_against_removal(file.fileno()):
                 return file
             file.close()
 
-    def _replace(self, file: BinaryIO, target: AnchoredPath) -> None:
+    def _replace(self, file: BinaryIO, directory: OpenDirectory) -> None:
         """Atomically replace the target with *file*."""
-        mode = mode_of(target)
+        mode = mode_of(directory, self._target)
         set_mode(file.fileno(), mode)
         if self._new is None:
-            if _link(file, target):
+            if _link(file, directory, self._target):
                 return
-            self._new = _temporary_name(target)  # only a rename replaces a file, and it requires a name
-            if not _link(file, self._new):
-                _copy(file, self._new, mode)
+            self._new = private_files.temporary_name(_NEW)  # only a rename replaces a file, and it requires a name
+            if not _link(file, directory, self._new):
+                _copy(file, directory, self._new, mode)
         if sys.platform == "win32":
             file.close()  # Windows cannot rename an open file
-        self._new.rename(target)
+        directory.rename(self._new, self._target)
         self._new = None
 
     def _write_some(self, data: memoryview) -> int:
@@ -210,21 +214,17 @@ def _duplicate(number: int) -> int:
     return os.dup(number)
 
 
-def _exists(target: AnchoredPath) -> bool:
+def _exists(directory: OpenDirectory, name: str) -> bool:
     with suppress(FileNotFoundError):
-        target.status()
+        directory.status_of(name)
         return True
     return False
 
 
-def _temporary_name(target: AnchoredPath) -> AnchoredPath:
-    return private_files.temporary_sibling(target.sibling("xapi-output"))
-
-
-def mode_of(target: AnchoredPath) -> int:
+def mode_of(directory: OpenDirectory, name: str) -> int:
     """Return the permissions of the replaced file if the user or root owns it, else those that the umask allows."""
     with suppress(OSError):
-        found = target.status()
+        found = directory.status_of(name)
         if is_trusted(found) and stat.S_ISREG(found.st_mode):
             return stat.S_IMODE(found.st_mode)
     umask = os.umask(0o077)
@@ -232,37 +232,37 @@ def mode_of(target: AnchoredPath) -> int:
     return 0o666 & ~umask
 
 
-def _create_unnamed(target: AnchoredPath) -> BinaryIO | None:
-    """Return a new unnamed file in the directory of *target*; None if such files cannot be created and linked later."""
+def _create_unnamed(directory: OpenDirectory, name: str) -> BinaryIO | None:
+    """Return a new file without a name, which can get *name* later; None if that is not possible in *directory*."""
     if sys.platform != "linux" or not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTOR_DIRECTORY):
         return None
     # otherwise, only the final link would fail
-    if len(os.fsencode(target.path.name)) > _MAX_NAME_LENGTH:
+    if len(os.fsencode(name)) > _MAX_NAME_LENGTH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    if target.directory_status().st_nlink == 0:  # the current directory, which was deleted
+    if directory.status().st_nlink == 0:  # the current directory, which was deleted
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     try:
-        return open(target.open_unnamed(), "wb")
+        return open(directory.open_unnamed(), "wb")
     except OSError as error:
         if error.errno in _UNNAMED_UNSUPPORTED:
             return None
         raise
 
 
-def _link(file: BinaryIO, name: AnchoredPath) -> bool:
+def _link(file: BinaryIO, directory: OpenDirectory, name: str) -> bool:
     """Link the unnamed *file* to *name*; return whether it succeeded: the name may exist or a sandbox may forbid it."""
     try:
-        name.link(file.fileno())
+        directory.link(file.fileno(), name)
     except OSError:
         return False
     return True
 
 
-def _copy(file: BinaryIO, name: AnchoredPath, mode: int) -> None:
+def _copy(file: BinaryIO, directory: OpenDirectory, name: str, mode: int) -> None:
     """Copy the content of *file* to the new file *name* with the permissions *mode*."""
     from shutil import copyfileobj
 
-    new = name.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    new = directory.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with open(os.dup(file.fileno()), "rb") as source, open(new, "wb") as copy:
         set_mode(new, mode)
         source.seek(0)

@@ -15,7 +15,7 @@ from xapi_cli.request.files import ranges
 from xapi_cli.request.files.ranges import Version
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import AnchoredPath
+from xapi_cli.system.safe_paths import OpenDirectory
 
 _MAX_SIZE = 64 * 1024  # bytes
 _FIELDS = frozenset({"salt", "key", "validator", "total", "url", "length", "crc32"})
@@ -39,10 +39,10 @@ _DAMAGED = State("", "", None, 0, 0)
 
 
 class PartRecord:
-    """The record at *place*. The methods raise OSError."""
+    """The record in the file *name* in *directory*. The methods raise OSError."""
 
-    def __init__(self, place: AnchoredPath) -> None:
-        self._place = place
+    def __init__(self, directory: OpenDirectory, name: str) -> None:
+        self._directory, self._name = directory, name
         self._found = b""
 
     def read(self) -> State | None:
@@ -58,9 +58,8 @@ class PartRecord:
         except (OSError, ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict) or fields.keys() != _FIELDS:
-            raise UsageError(
-                f"{printable(str(self._place.path))} was not created by xapi", hint="move it, or choose another file"
-            )
+            shown = printable(str(self._directory.path / self._name))
+            raise UsageError(f"{shown} was not created by xapi", hint="move it, or choose another file")
         return _state(fields)
 
     def rewrite(self) -> None:
@@ -77,20 +76,20 @@ class PartRecord:
         """Remove the record that was written with *salt*, not that of another process."""
         with suppress(FileNotFoundError, UsageError):
             if (state := self.read()) is not None and state.salt == salt:
-                self._place.unlink()
+                self._directory.unlink(self._name)
 
     def remove_unfinished(self) -> None:
         """Remove what killed processes have left of their records."""
-        private_files.remove_unfinished(self._place)
+        private_files.remove_unfinished(self._directory, self._name)
 
     def _content(self) -> bytes:
-        descriptor = self._place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # fails for a symbolic link
+        descriptor = self._directory.open(self._name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # not a link
         with open(descriptor, "rb") as file:
-            private_files.check_is_private(descriptor, self._place.path)
+            private_files.check_is_private(descriptor, self._directory.path / self._name)
             return file.read(_MAX_SIZE)
 
     def _write(self, data: bytes) -> None:
-        private_files.write(self._place, data, sync=False, clean=False)
+        private_files.write(self._directory, self._name, data, sync=False, clean=False)
 
 
 def digest(text: str, salt: str) -> str:

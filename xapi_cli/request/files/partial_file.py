@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from io import FileIO
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from zlib import crc32
@@ -22,7 +23,7 @@ from xapi_cli.request.files.atomic_file import check_name, is_descriptor, mode_o
 from xapi_cli.request.files.part_record import PartRecord, State, digest
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable, size_of_total
-from xapi_cli.system.safe_paths import AnchoredPath, anchored_path
+from xapi_cli.system.safe_paths import OpenDirectory, open_parent
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Headers
@@ -50,8 +51,8 @@ class PartialFile:
         self._has_begun = False  # until then, the part is not changed
         self._is_own = False  # the part was created by xapi
         self._recorded_at = 0.0
-        self._target: AnchoredPath | None = None
-        self._part: AnchoredPath | None = None
+        self._directory: OpenDirectory | None = None
+        self._target = self._part = ""  # the names of FILE, or what a symbolic link there names, and of the part
         self._record: PartRecord | None = None
         self._file: FileIO | None = None
 
@@ -62,7 +63,7 @@ class PartialFile:
         part that is damaged, or that belongs to another request, will be overwritten.
         """
         try:
-            self._anchor()
+            self._open_directory()
             self._open()
             self._restore()
         except (OSError, ValueError) as error:
@@ -150,16 +151,15 @@ class PartialFile:
         """
         if self._end is not None and self.count != self._end:
             raise NetworkError("the server sent only a part of the file", headers_received=True)
-        assert self._target is not None  # noqa: S101 - open() comes first
-        assert self._part is not None  # noqa: S101 - open() comes first
+        directory = self._opened_directory()
         try:
             if not self._is_locked():
                 self.forget()
-                raise OSError(errno.ESTALE, f"{printable(self._part.path.name)} was replaced by another process")
-            set_mode(self._opened().fileno(), mode_of(self._target))
+                raise OSError(errno.ESTALE, f"{printable(self._part)} was replaced by another process")
+            set_mode(self._opened().fileno(), mode_of(directory, self._target))
             if sys.platform == "win32":
                 self._opened().close()  # Windows cannot rename an open file
-            self._part.rename(self._target)
+            directory.rename(self._part, self._target)
             self.forget()
             self._remove_record()
         except OSError as error:
@@ -189,53 +189,53 @@ class PartialFile:
             with suppress(OSError):  # the disk may be full: then the previous record counts
                 self._keep_or_remove()
             self._file.close()
-        if self._target is not None:
-            self._target.close()
+        if self._directory is not None:
+            self._directory.close()
 
     def _keep_or_remove(self) -> None:
         if not self._is_locked():  # it was moved to FILE, or replaced
             return
-        assert self._part is not None  # noqa: S101 - open() comes first
         if self._has_begun and self.kept:
             self.record()
         elif self._has_begun or not os.fstat(self._opened().fileno()).st_size:
             if self._has_begun or self._is_own:
                 if sys.platform == "win32":
                     self._opened().close()  # Windows cannot remove an open file
-                self._part.unlink()
+                self._opened_directory().unlink(self._part)
             self._remove_record()
 
-    def _anchor(self) -> None:
+    def _open_directory(self) -> None:
         if is_descriptor(self.name):
             raise self._irregular()
         check_name(self.name)
-        self._target = target = anchored_path(self.name, follow=True)  # a symbolic link is preserved
+        directory, name = self._directory, self._target = open_parent(self.name, follow=True)  # a link is preserved
         with suppress(FileNotFoundError):
-            if not stat.S_ISREG(target.status().st_mode):
+            if not stat.S_ISREG(directory.status_of(name).st_mode):
                 raise self._irregular()
-            if not target.is_writable():
+            if not directory.is_writable(name):
                 raise PermissionError(0, "the file is read-only")
-        self._part = target.sibling(f"{target.path.name}.part")
-        self._record = PartRecord(target.sibling(f"{target.path.name}.part.json"))
+        self._part = f"{name}.part"
+        self._record = PartRecord(directory, f"{name}.part.json")
 
     def _open(self) -> None:
-        assert self._part is not None  # noqa: S101 - _anchor() comes first
+        directory = self._opened_directory()
         while self._file is None:
-            descriptor, self._is_own = _opened_or_created(self._part)
+            descriptor, self._is_own = _opened_or_created(directory, self._part)
             file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115 - closed by __exit__
             try:
-                self._lock(file, self._part)
-                if _is_same(self._part, file):  # otherwise another process has just moved it to FILE, or removed it
+                self._lock(file, directory.path / self._part)
+                # otherwise another process has just moved it to FILE, or removed it
+                if _is_same(directory, self._part, file):
                     self._file = file
             finally:
                 if self._file is None:
                     file.close()
 
-    def _lock(self, file: FileIO, part: AnchoredPath) -> None:
+    def _lock(self, file: FileIO, part: Path) -> None:
         """Lock the *file* of the part; raise OSError if it is not a private file, UsageError if it is locked."""
-        private_files.check_is_private(file.fileno(), part.path)
+        private_files.check_is_private(file.fileno(), part)
         if os.fstat(file.fileno()).st_nlink > 1:
-            raise OSError(errno.EMLINK, "it has more than one hard link", part.path.name)
+            raise OSError(errno.EMLINK, "it has more than one hard link", part.name)
         if private_files.is_locked_elsewhere(file.fileno()):
             raise UsageError(
                 f"another process is downloading {printable(self.name)}", hint="wait for it, or choose another file"
@@ -247,14 +247,12 @@ class PartialFile:
         The record is written, because a directory or a name that does not permit it must be reported before the
         request. Raises UsageError if the part or its record was not created by xapi.
         """
-        assert self._part is not None  # noqa: S101 - open() comes first
         assert self._record is not None  # noqa: S101 - open() comes first
+        part = self._opened_directory().path / self._part
         file, state = self._opened(), self._record.read()
         size_found = os.fstat(file.fileno()).st_size
         if size_found and state is None:
-            raise UsageError(
-                f"{printable(str(self._part.path))} was not created by xapi", hint="move it, or choose another file"
-            )
+            raise UsageError(f"{printable(str(part))} was not created by xapi", hint="move it, or choose another file")
         self._is_own = self._is_own or state is not None
         if (
             state
@@ -263,7 +261,7 @@ class PartialFile:
         ):
             self._salt, self._version, self._good = state.salt, state.version, (state.length, state.checksum)
         if size_found:
-            private_files.restrict_mode(file.fileno(), self._part.path)
+            private_files.restrict_mode(file.fileno(), part)
         with suppress(OSError):  # the directory may not be readable
             self._record.remove_unfinished()
         if size_found:
@@ -277,7 +275,7 @@ class PartialFile:
 
     def _is_locked(self) -> bool:
         """Return whether FILE.part is still the file that this process has locked."""
-        return self._part is not None and self._file is not None and _is_same(self._part, self._file)
+        return self._file is not None and _is_same(self._opened_directory(), self._part, self._file)
 
     @property
     def _start(self) -> int:
@@ -310,6 +308,10 @@ class PartialFile:
         if self._record is not None:
             self._record.remove(self._salt)
 
+    def _opened_directory(self) -> OpenDirectory:
+        assert self._directory is not None  # noqa: S101 - open() comes first
+        return self._directory
+
     def _opened(self) -> FileIO:
         assert self._file is not None  # noqa: S101 - open() comes first
         return self._file
@@ -321,23 +323,23 @@ class PartialFile:
         )
 
     def _error(self, error: OSError | ValueError) -> OutputError:
-        is_of_part = self._part is not None and getattr(error, "filename", None) == self._part.path.name
+        is_of_part = bool(self._part) and getattr(error, "filename", None) == self._part
         return write_error(f"{self.name}.part" if is_of_part else self.name, error)
 
 
-def _opened_or_created(part: AnchoredPath) -> tuple[int, bool]:
-    """Return the descriptor of *part*, and whether it was created."""
+def _opened_or_created(directory: OpenDirectory, part: str) -> tuple[int, bool]:
+    """Return the descriptor of the file *part*, and whether it was created."""
     flags = os.O_RDWR | getattr(os, "O_NONBLOCK", 0)
     while True:
         with suppress(FileExistsError):
-            return part.open(flags | os.O_CREAT | os.O_EXCL), True
+            return directory.open(part, flags | os.O_CREAT | os.O_EXCL), True
         with suppress(FileNotFoundError):  # another process has just moved or removed it
-            return part.open(flags), False
+            return directory.open(part, flags), False
 
 
-def _is_same(path: AnchoredPath, file: FileIO) -> bool:
-    """Return whether *path* still names the open *file*."""
+def _is_same(directory: OpenDirectory, name: str, file: FileIO) -> bool:
+    """Return whether *name* still names the open *file*."""
     try:
-        return os.path.samestat(path.status(), os.fstat(file.fileno()))
+        return os.path.samestat(directory.status_of(name), os.fstat(file.fileno()))
     except FileNotFoundError:
         return False
