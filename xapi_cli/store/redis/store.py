@@ -16,7 +16,6 @@ The first script of a login and the one that acquires the lock reply with all fi
 The part in braces is the hash tag: a cluster stores all keys of an account on one node.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -162,6 +161,8 @@ class RedisStore:
     @property
     def location(self) -> str:
         """A hash of the server, the database and the prefix; see `login_protocol.SharedStore`."""
+        import hashlib  # loads OpenSSL, which takes 3 ms; reading a token over a Unix socket does without
+
         address = self._address
         place = repr((address.host, address.port, address.path, address.database, self._prefix))
         return hashlib.blake2b(place.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
