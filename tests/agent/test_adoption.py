@@ -124,17 +124,17 @@ def test_what_a_worker_cannot_adopt_runs_without_the_agent(shell: Shell, line: s
 
 def test_a_client_in_another_namespace_or_with_fewer_capabilities_runs_without_the_agent(shell_of_root: Shell) -> None:
     cold = {"different privileges (CapPrm)": 1}
-    assert _token(shell_of_root("setpriv --bounding-set=-sys_time xapi token show"))
+    assert _printed_only_the_token(shell_of_root("setpriv --bounding-set=-sys_time xapi token show"))
     assert shell_of_root.counts == (0, cold)
 
     for count, namespace in enumerate(("--uts", "--mount", "--net", "--pid --fork --mount-proc"), start=1):
-        assert _token(shell_of_root(f"unshare {namespace} xapi token show"))
+        assert _printed_only_the_token(shell_of_root(f"unshare {namespace} xapi token show"))
         assert shell_of_root.counts == (0, {**cold, "different namespace or root directory": count})
-    assert _token(shell_of_root("xapi token show"))
+    assert _printed_only_the_token(shell_of_root("xapi token show"))
     assert shell_of_root.counts[0] == 1
 
 
-def _token(outcome: subprocess.CompletedProcess[bytes]) -> bool:
+def _printed_only_the_token(outcome: subprocess.CompletedProcess[bytes]) -> bool:
     return (outcome.stdout, outcome.stderr, outcome.returncode) == (b"t0ken\n", b"", 0)
 
 

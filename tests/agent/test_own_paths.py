@@ -10,7 +10,7 @@ from tests.agent.api_server import ApiServer
 from tests.agent.conftest import PATIENT, use_patiently, wait_for_workers
 from tests.agent.running import RunningAgent, running_agent
 from tests.support.program import Environ, Outcome, Xapi
-from xapi_cli.system.safe_paths import denotes_process
+from xapi_cli.system.safe_paths import is_process_specific
 
 LINKS = {
     "environ": "/proc/self/environ",
@@ -138,8 +138,8 @@ def test_an_error_is_that_of_the_caller(both: Both, echo: Environ, name: str) ->
 
 def test_paths_of_each_process_are_recognized_by_what_they_are(tmp_path: Path) -> None:
     _make_links(tmp_path)
-    own = {name for name in LINKS if denotes_process(tmp_path / name)}
+    own = {name for name in LINKS if is_process_specific(tmp_path / name)}
 
     assert own == {"environ", "indirect", "self", "here", "stdin", "stdout", "missing", "terminal", "directory/up"}
-    assert denotes_process("/proc/version")
-    assert not any(map(denotes_process, ["/dev/null", "/", ".", "", "none/file", "nul\0", "/etc/passwd/file"]))
+    assert is_process_specific("/proc/version")
+    assert not any(map(is_process_specific, ["/dev/null", "/", ".", "", "none/file", "nul\0", "/etc/passwd/file"]))

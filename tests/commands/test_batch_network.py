@@ -18,11 +18,11 @@ from tests.support.servers import OK, Peer, Server, Stopwatch, close, forward, h
 _TOGETHER = 200  # responses
 
 
-def _trusted_by(bundle: Path) -> ssl.SSLContext:
-    """Return a context for a server with a certificate of a CA that is written to *bundle*."""
+def _server_tls(ca_file: Path) -> ssl.SSLContext:
+    """Return a TLS context for a server; the certificate of its CA is written to *ca_file*."""
     ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(context)
-    ca.cert_pem.write_to_path(str(bundle))
+    ca.cert_pem.write_to_path(str(ca_file))
     return context
 
 
@@ -135,7 +135,7 @@ def test_redirects_are_followed_as_in_request(xapi: Xapi) -> None:
 
 def test_responses_through_a_proxy_and_over_tls_are_the_same(xapi: Xapi, tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
-    with Server([serve()], tls=_trusted_by(bundle)) as server, Server([forward()]) as proxy:
+    with Server([serve()], tls=_server_tls(bundle)) as server, Server([forward()]) as proxy:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
         untrusted = xapi("batch", input=paths(2), env=env)
         trusted = xapi("batch", "--ca-bundle", str(bundle), input=paths(50), env=env)
@@ -244,7 +244,7 @@ def test_an_unreadable_ca_bundle_is_a_usage_error(xapi: Xapi) -> None:
 
 def test_large_bodies_are_sent_and_received_over_tls(xapi: Xapi, tmp_path: Path) -> None:
     big = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3000000\r\n\r\n" + b"y" * 3_000_000
-    with Server([serve(big)], tls=_trusted_by(tmp_path / "ca.pem")) as server:
+    with Server([serve(big)], tls=_server_tls(tmp_path / "ca.pem")) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
         outcome = xapi("batch", "-j", "4", input=jsonl(*({"path": "/", "data": "x" * 2_000_000},) * 8), env=env)
         received = sum(len(each) for each in server.received)
@@ -266,7 +266,7 @@ def test_many_responses_that_arrive_at_the_same_time_over_tls_are_complete(xapi:
         are_sent.wait(30)
 
     (tmp_path / "in").write_text(paths(_TOGETHER))
-    with Server([request(), reply_together, hang()], tls=_trusted_by(tmp_path / "ca.pem")) as server:
+    with Server([request(), reply_together, hang()], tls=_server_tls(tmp_path / "ca.pem")) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
         process = xapi.start("batch", "-j", str(_TOGETHER), str(tmp_path / "in"), env=env)
         have_arrived.wait(30)

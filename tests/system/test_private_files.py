@@ -36,7 +36,7 @@ def notes() -> list[str]:
 def test_new_directories_are_private(tmp_path: Path, umask: int) -> None:
     old = os.umask(umask)
     try:
-        StateDirectory(tmp_path / "a" / "b" / "c").opened(make=True)
+        StateDirectory(tmp_path / "a" / "b" / "c").open(make=True)
     finally:
         os.umask(old)
     assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
@@ -70,14 +70,14 @@ def test_an_own_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     directory = StateDirectory(tmp_path / "link" / "sub")
-    directory.opened(make=True)
+    directory.open(make=True)
     directory.file("file").replace(b"x")
     assert (tmp_path / "real" / "sub" / "file").read_bytes() == b"x"
 
 
 ACCESSES: dict[str, Callable[[Path], object]] = {
     "check": lambda path: StateDirectory(path.parent).check(),
-    "private": lambda path: StateDirectory(path.parent).opened(make=True),
+    "private": lambda path: StateDirectory(path.parent).open(make=True),
     "read": lambda path: file_at(path).read(limit=9),
     "open": lambda path: file_at(path).open(os.O_RDWR | os.O_CREAT),
     "replace": lambda path: file_at(path).replace(b""),
@@ -127,7 +127,7 @@ def test_a_directory_or_link_of_another_user_is_rejected(tmp_path: Path, access:
 def test_the_home_directory_is_never_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "homes" / "me"))
     with pytest.raises(FileNotFoundError, match="no home directory:"):
-        StateDirectory(tmp_path / "homes" / "me" / ".local" / "state" / "xapi").opened(make=True)
+        StateDirectory(tmp_path / "homes" / "me" / ".local" / "state" / "xapi").open(make=True)
     assert os.listdir(tmp_path) == []
 
 
@@ -135,7 +135,7 @@ def test_many_processes_create_the_same_directory(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from xapi_cli.system.private_files import StateDirectory\n"
         f"sys.stdin.readline(); directory = StateDirectory(Path({str(tmp_path / 'a' / 'b' / 'c')!r}))\n"
-        "directory.opened(make=True); directory.file('file').replace(b'x')"
+        "directory.open(make=True); directory.file('file').replace(b'x')"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
@@ -149,7 +149,7 @@ def test_a_path_that_is_not_a_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(NotADirectoryError):
-            StateDirectory(path).opened(make=True)
+            StateDirectory(path).open(make=True)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
@@ -260,9 +260,9 @@ def test_a_missing_directory_raises_an_os_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [0o707, 0o702])
 def test_a_directory_in_a_safe_one_is_rejected_if_everyone_can_write_to_it(tmp_path: Path, bits: int) -> None:
     state = StateDirectory(tmp_path / "state")
-    state.opened(make=True)
+    state.open(make=True)
     state.check()
-    state.directory("tokens").opened(make=True)
+    state.directory("tokens").open(make=True)
     assert state.directory("tokens").file("file").read(limit=1) is None
     (tmp_path / "state" / "tokens").chmod(bits)
     for each in (state, StateDirectory(tmp_path / "state")):
@@ -289,7 +289,7 @@ def test_probes_and_writers_at_the_same_time_do_not_disturb_each_other(tmp_path:
 def test_a_directory_that_takes_the_place_of_an_open_one_is_used(tmp_path: Path, how: str) -> None:
     state = StateDirectory(tmp_path / "state")
     file = state.directory("tokens").file("one")
-    file.directory.opened(make=True)
+    file.directory.open(make=True)
     file.replace(b"old")
     (tmp_path / "state").rename(tmp_path / "before")
     if how == "removed":
@@ -309,7 +309,7 @@ def test_a_directory_that_takes_the_place_of_an_open_one_is_used(tmp_path: Path,
 
 def test_an_open_directory_that_becomes_unsafe_is_rejected(tmp_path: Path) -> None:
     file = file_at(tmp_path / "state" / "one")
-    file.directory.opened(make=True)
+    file.directory.open(make=True)
     file.replace(b"x")
     file.directory.path.chmod(0o777)
     with pytest.raises(UsageError, match="everyone can write to the state directory"):

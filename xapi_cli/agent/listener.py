@@ -120,7 +120,7 @@ class Listeners:
         self._directory = directory
         self._paths: dict[str, Path] = {}  # where each socket is
         self._inodes: dict[str, tuple[int, int] | None] = {}
-        StateDirectory(directory).opened(make=True)
+        StateDirectory(directory).open(make=True)
         _remove_unfinished(directory)
         for name in names:
             _check_replaceable(directory / name)

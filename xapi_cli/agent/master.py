@@ -10,7 +10,7 @@ idle, for commands. The invariants:
 - Reports are read before an ended process is forgotten. A worker may have sent one just before it ended, and the client
   whose connection is in it waits for the wait status.
 - A new worker is started a moment after a command has begun, because forking and warming it up would slow down that
-  command; at once if a client waits. After each failure the next start waits twice as long, so that an agent that
+  command; immediately if a client waits. After each failure the next start waits twice as long, so that an agent that
   cannot start workers does not occupy the machine.
 - Workers, services and master belong to one version. After an upgrade, the agent starts no worker but ends, and the
   commands that run complete.

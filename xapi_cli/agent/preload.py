@@ -103,7 +103,7 @@ def _account_files(directory: str) -> Iterator[Path]:
     """
     place = _account_directory(directory, os.getpid())
     try:
-        StateDirectory(place).opened(make=True)
+        StateDirectory(place).open(make=True)
         for name, content in _account.items():
             own = StateDirectory((place / name).parent)
             own.file((place / name).name).replace(content, sync=False)

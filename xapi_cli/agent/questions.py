@@ -113,7 +113,10 @@ class Questions:
         return int(self._ask_for_path({"path": path, "flags": flags, "mode": mode})["descriptor"])
 
     def open_parent(self, path: str, *, follow: bool, make: bool) -> tuple[str, str, int]:
-        """Return the directory of *path* in the client, the name in it, and the descriptor; raises what it raises."""
+        """Return what `safe_paths.open_parent` returns in the client, and raise what it raises.
+
+        The directory is returned as its path and a descriptor.
+        """
         reply = self._ask_for_path({"path": path, "follow": follow, "make": make})
         return reply["directory"], reply["name"], reply["descriptor"]
 

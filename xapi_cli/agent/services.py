@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-_MIN_LIFE = 1.0  # seconds; a service that ends sooner is not started again at once
+_MIN_LIFE = 1.0  # seconds; a service that ends sooner is not started again immediately
 
 
 def _keeper(listener: socket.socket, lifeline: int) -> None:

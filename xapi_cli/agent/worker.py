@@ -3,7 +3,7 @@
 A command runs once, here or in its client, and never in both. These are the steps, and what follows if one fails:
 
     accept    one of the idle workers gets the connection, and checks that this is still the installed version
-    permit    the worker takes it, so that the master does not replace the worker any more; without it, it ends
+    permit    the worker takes it, so that the master no longer replaces the worker; without it, it ends
     greet     the client opens this process, so that it can signal exactly this one
     receive   the request with the streams; a client that leaves before runs the command itself, and the worker serves
               the next one, unless an incomplete request may mean that the client is about to kill this process
@@ -186,7 +186,7 @@ def _run(call: _ClientCall, open_lender: OpenLender) -> NoReturn:
         os.close(stream)
     adoption.start_with(call.argv, call.environ, call.errors)
     questions = Questions(call.connection, call.client, has_terminal=call.has_terminal)
-    safe_paths.open_in(questions)
+    safe_paths.set_opener(questions)
 
     def runtime(environ: Mapping[str, str]) -> Runtime:
         terminal = Terminal(environ, prompter=questions)
@@ -212,7 +212,7 @@ def _has_secrets(environ: Mapping[bytes, bytes]) -> bool:
 def _end(call: _ClientCall, code: int) -> NoReturn:
     """Close everything that the command had open, as its end would, and report *code* to the client."""
     for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(handled, signal.SIG_IGN)  # the command has ended, and cannot be interrupted any more
+        signal.signal(handled, signal.SIG_IGN)  # the command has ended, and can no longer be interrupted
     _do_not_end_with(call.lifeline)
     number = call.connection.fileno()
     os.closerange(0, number)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHOWN = 8  # ranges of line numbers in a message
 _END = sys.maxsize  # above all line numbers
 _RUN = 32 * 1024 * 1024  # bytes that are sorted in memory
-_WRITTEN_LINES = 1000  # lines that are written to the temporary file at once
+_WRITTEN_LINES = 1000  # lines that are written to the temporary file at a time
 _MAX_OPEN = 200  # files that are kept open
 BLOCK = 64 * 1024
 _BOM = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8

@@ -38,7 +38,7 @@ VARIABLES: tuple[Setting, ...] = (
     ),
     Setting(
         "",
-        "true: errors and warnings are annotations too, and `xapi token show` masks the token in the log",
+        "true: errors and warnings are also annotations, and `xapi token show` masks the token in the log",
         variables=("GITHUB_ACTIONS",),
     ),
     Setting(

@@ -100,11 +100,12 @@ def _program() -> Any:
     return typer.main.get_command(app)
 
 
-def _command(name: str, args: Sequence[str] | None = None, before: Collection[str] = ()) -> typer.Typer:
+def _command(name: str, args: Sequence[str] | None = None, preceding: Collection[str] = ()) -> typer.Typer:
     """Return the command *name* with its subcommands, if any, and all flags.
 
-    With *args*, it has at least the flags in them and those of the options *before* the command, and of the subcommands
-    only the one with which they begin. If they begin with something else, such as a flag, it has all.
+    With *args*, it has at least the flags in *args* and those of the options in *preceding*, which the user gave before
+    the command. It has only the subcommand with which *args* begins, or all if *args* begins with something else, such
+    as a flag.
     """
     module, subcommands = _module(name), COMMANDS[name]
     names = subcommands or (name,)
@@ -120,7 +121,7 @@ def _command(name: str, args: Sequence[str] | None = None, before: Collection[st
         with_flags = getattr(function, "with_flags", None)
         settings = _CONTEXT | getattr(module, "CONTEXT", {})
         command.command(subcommand, cls=Command, context_settings=settings)(
-            with_flags(args, before) if with_flags else function
+            with_flags(args, preceding) if with_flags else function
         )
     return command
 

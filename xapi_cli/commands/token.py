@@ -80,7 +80,7 @@ def status(
     """Show the status of the stored token.
 
     Does not show the token itself. The exit code is 0 if the token is valid,
-    otherwise 10. Sends no request, except with --check. A token is rejected
+    otherwise 10. Sends no request, except with --check. The state is rejected
     after a 401, until a later response is neither a 401 nor a 5xx.
 
     Examples:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.safe_paths import denotes_process, for_library
+from xapi_cli.system.safe_paths import for_library, is_process_specific
 
 if TYPE_CHECKING:
     import ssl
@@ -32,7 +32,7 @@ def check_exists(setting: str, ca_bundle: str) -> None:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) or not denotes_process(path):  # otherwise, it may exist for the client
+        if isinstance(error, ValueError) or not is_process_specific(path):  # otherwise, it may exist for the client
             raise _unreadable(setting, path, error) from None
 
 

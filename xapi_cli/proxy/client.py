@@ -192,7 +192,7 @@ class ForwardedCall:
         self.is_responding = False  # the final response is being passed on
         self.is_chunked = False  # the body of the response
         self.ends_connection = False  # as the client was told
-        self.is_over = False  # the client needs no response any more
+        self.is_over = False  # the client no longer needs a response
 
     def begin(self, connection: "Connection", timeout: float) -> StreamedExchange:
         """Return the exchange of the current step over *connection*, without sending it."""

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import UNAUTHORIZED, NetworkError, TimeoutExpired, XapiError, unexpected
-from xapi_cli.http import error_text  # noqa: F401 - it cannot be imported any more when there is no descriptor left
+from xapi_cli.http import error_text  # noqa: F401 - it can no longer be imported when no descriptor is left
 from xapi_cli.http.connection import Connection
 from xapi_cli.http.connections import Connections
 from xapi_cli.http.event_loop import EventLoop

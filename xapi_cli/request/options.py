@@ -188,7 +188,7 @@ class RequestOptions(NamedTuple):
         When | None,
         Flag(("--color",), "Color JSON and the headers of -i.  [default: auto]", _RESPONSE, show_default=False),
     ] = None
-    sort_keys: Annotated[bool, Flag(("--sort-keys",), "Indent JSON, with its names sorted.", _RESPONSE)] = False
+    sort_keys: Annotated[bool, Flag(("--sort-keys",), "Indent JSON, and sort its keys.", _RESPONSE)] = False
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
         bool, Flag(("--paginate",), "Request all pages, and print each item (in a pipe, as one line of JSON).", _PAGES)

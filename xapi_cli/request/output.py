@@ -276,7 +276,7 @@ def _reformatted(chunks: Iterator[bytes], look: Look, response: "Response") -> I
 
 
 def _joined(texts: Iterator[str]) -> Iterator[bytes]:
-    """Yield *texts* as bytes, many at once."""
+    """Yield *texts* as bytes, many at a time."""
     waiting: list[str] = []
     count = 0
     for text in texts:

@@ -16,7 +16,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system import private_files, safe_paths
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import UnsafePath, closing, open_parent
+from xapi_cli.system.safe_paths import UnsafePath, closing_descriptor, open_parent
 
 if TYPE_CHECKING:
     from tomlkit.items import InlineTable, Item, Key
@@ -230,7 +230,7 @@ def _read_bytes(path: Path) -> bytes:
         if error.errno != errno.ELOOP:
             raise
         opened = _open(path, follow=True)  # a symbolic link
-    with closing(opened) as descriptor:
+    with closing_descriptor(opened) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(

@@ -121,7 +121,7 @@ class Settings(NamedTuple):
         tuple[str, ...] | None,
         Setting(
             "command that prints the password",
-            "Run CMD to get the password; stored in the profile",
+            "Run CMD to get the password; CMD is stored in the profile",
             values.Command(),
             group="account and secrets",
             flags=("--password-command",),
@@ -166,7 +166,7 @@ class Settings(NamedTuple):
         str,
         Setting(
             "storage",
-            f"Where to store the token: {registry.alternatives()}",
+            f"Where the token is stored: {registry.alternatives()}",
             values.Choice("storage", registry.names()),
             group="storage",
             flags=("--storage",),
@@ -344,7 +344,7 @@ class Settings(NamedTuple):
         str,
         Setting(
             "agent",
-            "on: use the agent if it is running, off: run without it, auto: start one when a command could use it",
+            "on: use the agent if it is running, off: run without it, auto: on a terminal, also start it",
             values.AgentMode(),
             variables=("XAPI_AGENT",),
             top_level_key="agent",

@@ -93,5 +93,5 @@ class SharedStore(Store, Protocol):
         """Store *record* and release the login lock, in one step.
 
         Returns False, and stores nothing, if the account was logged out since it had *marker*. Raises LockLost, and
-        stores nothing, if this store does not hold the lock any more.
+        stores nothing, if this store no longer holds the lock.
         """

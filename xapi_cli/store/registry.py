@@ -30,7 +30,7 @@ class Storage(NamedTuple):
     place: str
     open: "Callable[[StoreOptions], Store]"
     location: "Callable[[StoreOptions], Location]"  # of the records, by settings and variables
-    is_location_exact: bool = True  # a record that is not found at its location does not exist any more
+    is_location_exact: bool = True  # a record that is not found at its location no longer exists
     auto: "Literal['preferred', 'fallback'] | None" = None  # when `auto` selects it: if usable, or otherwise
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record

@@ -160,8 +160,8 @@ class TokenRepository:
     def put(self, record: Record, write: Callable[[Record], bool], was_logged_out: Callable[[], bool]) -> bool:
         """Store *record* with *write*, the account being in the index; return what *write* returns.
 
-        Returns False if the account *was_logged_out*, which *write* notices too; it is then not added to the index.
-        Raises StoreError if *record* cannot be stored, or if no logout would find it.
+        Returns False, without adding the account to the index, if *was_logged_out* returns True; *write* checks it
+        again. Raises StoreError if *record* cannot be stored, or if no logout would find it.
         """
         location = self.row.location(self.options) if self.row.is_persistent else {}
         if not self._expect_in_index(location, was_logged_out) or not write(record):
@@ -262,9 +262,8 @@ class TokenRepository:
     def _expect_in_index(self, location: "Location", was_logged_out: Callable[[], bool]) -> bool:
         """Record that the store in use will have a record, so that a logout finds it if this process is killed.
 
-        Returns False if it was not recorded yet, and is not, because the account *was_logged_out*. Raises StoreError if
-        the disk is full: no logout would find the record. A state directory that cannot be used at all is reported as
-        for locks.
+        Returns False, without recording anything new, if *was_logged_out* returns True. Raises StoreError if the disk
+        is full: no logout would find the record. A state directory that cannot be used at all is reported as for locks.
         """
         if not self.row.is_persistent:
             return True

@@ -1,8 +1,8 @@
 """Private directories and files: only the owner can access what xapi stores, and files are replaced atomically.
 
 Each access to a state directory checks it and raises Unsafe if another user owns it or if it is world-writable. The
-mode of an existing directory is never changed. Every OSError propagates, because the caller knows the purpose of the
-file.
+mode of an existing directory is never changed. An OSError propagates unless a docstring says otherwise, because the
+caller knows the purpose of the file.
 """
 
 import errno
@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from xapi_cli.errors import UsageError
 from xapi_cli.system import safe_paths
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import POSIX, OpenDirectory, UnsafePath, flush, is_trusted, open_parent
+from xapi_cli.system.safe_paths import POSIX, OpenDirectory, UnsafePath, fsync, is_trusted, open_parent
 
 if sys.platform == "win32":
     from xapi_cli.system import windows
@@ -59,23 +59,23 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 class StateDirectory:
     """The directory *path*, in which only xapi has files: it is opened at the first access, and kept open.
 
-    Each access checks the directory. If another one has taken its place on the path meanwhile, that one is opened.
-    *above*, if it is given, is the directory that contains it.
+    Each access checks the directory. If the path now leads to another directory, that one is opened instead.
+    *parent*, if it is given, is the directory that contains it.
     """
 
-    def __init__(self, path: Path, *, above: "StateDirectory | None" = None) -> None:
+    def __init__(self, path: Path, *, parent: "StateDirectory | None" = None) -> None:
         self.path = path
-        self._above = above
-        self._found: OpenDirectory | None = None
-        # an owner and a mode that were found to be safe, at first by the directory above, which usually has the same
-        self._safe: tuple[int, int] | None = above._safe if above else None  # noqa: SLF001 - of the same class
+        self._parent = parent
+        self._opened: OpenDirectory | None = None
+        # an owner and a mode that were found to be safe, at first by the parent, which usually has the same
+        self._safe: tuple[int, int] | None = parent._safe if parent else None  # noqa: SLF001 - of the same class
         self._directories: WeakValueDictionary[str, StateDirectory] = WeakValueDictionary()
 
     def directory(self, name: str) -> "StateDirectory":
         """Return the directory *name* in this one."""
         found = self._directories.get(name)
         if found is None:
-            found = self._directories[name] = StateDirectory(self.path / name, above=self)
+            found = self._directories[name] = StateDirectory(self.path / name, parent=self)
         return found
 
     def file(self, name: str) -> "StateFile":
@@ -89,9 +89,9 @@ class StateDirectory:
     def close(self) -> None:
         """Close the directory and those in it; the next access opens them again."""
         for each in (self, *self._directories.values()):
-            found, each._found = each._found, None  # noqa: SLF001 - an instance of the same class
-            if found is not None:
-                found.close()
+            opened, each._opened = each._opened, None  # noqa: SLF001 - an instance of the same class
+            if opened is not None:
+                opened.close()
 
     def check(self) -> None:
         """Raise Unsafe if the directory or its parent is not safe to use; an OSError is ignored.
@@ -103,8 +103,8 @@ class StateDirectory:
             parent, name = open_parent(self.path)
             with parent:
                 _check_directory(parent.status(), path=self.path.parent)
-                self._found = parent.directory(name) or self._resolved()
-                status = self._found.close_when_unused()
+                self._opened = parent.directory(name) or self._resolved()
+                status = self._opened.close_when_unused()
             _check_directory(status, path=self.path, allow_sticky=False)
             self._safe = status.st_uid, status.st_mode
         except UnsafePath as error:
@@ -112,55 +112,58 @@ class StateDirectory:
         except OSError:
             pass
 
-    def opened(self, *, make: bool = False, notify: Notify | None = None) -> OpenDirectory:
-        """Return the directory, opened, which is safe to use; with *make*, create it if it does not exist.
+    def open(self, *, make: bool = False, notify: Notify | None = None) -> OpenDirectory:
+        """Open the directory, or return it if it is open, after checking that it is safe to use.
 
-        Raises Unsafe if another user owns it or everyone can write to it. Calls *notify* with a message if other users
-        can access it.
+        With *make*, it is created if it does not exist. Raises Unsafe if another user owns it or everyone can write to
+        it, and OSError. *notify* is called with a message if other users can access it.
         """
-        found = self._found
-        status = None if found is None else found.status_at(self.path)
-        if found is None or status is None:
+        opened = self._opened
+        status = None if opened is None else opened.status_if_at(self.path)
+        if opened is None or status is None:
             try:
-                self._found = found = self._open(make=make)
+                self._opened = opened = self._newly_opened(make=make)
             except UnsafePath as error:
                 raise _unsafe(error) from error
-            status = found.close_when_unused()
+            status = opened.close_when_unused()
         if (status.st_uid, status.st_mode) != self._safe:
             _check_directory(status, path=self.path)
             self._safe = status.st_uid, status.st_mode
         if notify and _is_accessible_to_others(status):
-            shown = printable(str(found.path))
+            shown = printable(str(opened.path))
             notify(f"the directory {shown} is accessible to other users; run `chmod 700 {shown}`")
-        return found
+        return opened
 
     def files(self, pattern: str) -> "list[StateFile]":
-        """Return the files whose names match *pattern*, sorted."""
+        """Return the files whose names match *pattern*, sorted; none if the directory does not exist."""
         try:
-            return [self.file(name) for name in sorted(self.opened().names()) if re.fullmatch(pattern, name)]
+            return [self.file(name) for name in sorted(self.open().names()) if re.fullmatch(pattern, name)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove_old(self, pattern: str, is_old: "Callable[[StateFile, float], bool]") -> None:
-        """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true."""
+        """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true.
+
+        *mtime* is in seconds since the epoch. Files that cannot be examined or removed are skipped.
+        """
         for file in self.files(pattern):
             with suppress(OSError):
-                directory = self.opened()
+                directory = self.open()
                 status = directory.status_of(file.name)
                 if stat.S_ISREG(status.st_mode) and is_trusted(status) and is_old(file, status.st_mtime):
                     directory.unlink(file.name)
 
     def probe(self, size: int = 0) -> None:
         """Create the directory; raise OSError unless a file of *size* bytes can be written and renamed in it."""
-        directory, name = self.opened(make=True), temporary_name("probe")
+        directory, name = self.open(make=True), temporary_name("probe")
         _replace(directory, name, bytes(size), sync=True)
         with suppress(FileNotFoundError):  # another process removed it, because it looks abandoned
             directory.unlink(name)
 
-    def _open(self, *, make: bool) -> OpenDirectory:
-        if self._above is not None:
+    def _newly_opened(self, *, make: bool) -> OpenDirectory:
+        if self._parent is not None:
             with suppress(FileNotFoundError) if make else nullcontext():
-                if (found := self._above.opened().directory(self.path.name)) is not None:
+                if (found := self._parent.open().directory(self.path.name)) is not None:
                     return found
         return self._resolved(make=make)
 
@@ -169,7 +172,7 @@ class StateDirectory:
 
 
 class StateFile(NamedTuple):
-    """The file *name* in *directory*, which only the owner can access; every OSError propagates."""
+    """The file *name* in *directory*, which only the owner can access; OSErrors propagate unless stated otherwise."""
 
     directory: StateDirectory
     name: str
@@ -210,8 +213,12 @@ class StateFile(NamedTuple):
             return None
 
     def open(self, flags: int, *, make: bool = True, notify: Notify | None = None) -> int:
-        """Return the descriptor of the file, opened with *flags*; with *make*, creates missing directories."""
-        directory = self.directory.opened(make=make, notify=notify)
+        """Return the descriptor of the file, opened with *flags*, after setting its mode to 0600.
+
+        With *make*, missing directories are created. Raises OSError if it is not a regular file or belongs to another
+        user. *notify* is called as by `read`.
+        """
+        directory = self.directory.open(make=make, notify=notify)
         descriptor = directory.open(self.name, flags | getattr(os, "O_NONBLOCK", 0))
         try:
             restrict_mode(descriptor, self, notify=notify)
@@ -226,18 +233,21 @@ class StateFile(NamedTuple):
         With *sync*, the data is on disk when this returns. *notify* is called with a message if other users can access
         the directory.
         """
-        directory = self.directory.opened(make=True, notify=notify)
+        directory = self.directory.open(make=True, notify=notify)
         remove_abandoned(directory, _UNFINISHED)
         _replace(directory, self.name, data, sync=sync)
 
     def rename(self, name: str) -> None:
         """Rename the file to *name*; replaces an existing file."""
-        self.directory.opened().rename(self.name, name)
+        self.directory.open().rename(self.name, name)
 
     def remove(self) -> bool:
-        """Remove the file and the unfinished files of killed writers; return whether the file existed."""
+        """Remove the file, and all unfinished files of killed writers in its directory.
+
+        Returns whether the file existed.
+        """
         try:
-            directory = self.directory.opened()
+            directory = self.directory.open()
             remove_abandoned(directory, _UNFINISHED)
             directory.unlink(self.name)
             directory.sync()
@@ -247,12 +257,12 @@ class StateFile(NamedTuple):
 
     def touch(self) -> None:
         """Set the access and modification times of the file to now."""
-        self.directory.opened().touch(self.name)
+        self.directory.open().touch(self.name)
 
     def modified_at(self) -> int | None:
         """Return the modification time of the file in nanoseconds, None if it is unknown."""
         try:
-            return self.directory.opened().status_of(self.name).st_mtime_ns
+            return self.directory.open().status_of(self.name).st_mtime_ns
         except OSError:
             return None
 
@@ -260,7 +270,7 @@ class StateFile(NamedTuple):
 def write(directory: OpenDirectory, name: str, data: bytes, *, sync: bool = True, clean: bool = True) -> None:
     """Replace the content of the file *name* in any *directory* with *data*, atomically and with mode 0600.
 
-    With *sync*, the data is on disk when this returns. With *clean*, `remove_unfinished` comes first.
+    With *sync*, the data is on disk when this returns. With *clean*, `remove_unfinished` is called first.
     """
     if clean:
         remove_unfinished(directory, name)
@@ -287,7 +297,7 @@ def temporary_name(name: str) -> str:
 
 def lock_against_removal(descriptor: int) -> bool:
     """Lock the open file against removal by `remove_abandoned`; return whether it still exists."""
-    if sys.platform != "win32":  # where an open file cannot be removed
+    if sys.platform != "win32":  # on Windows, an open file cannot be removed
         import fcntl
 
         with suppress(OSError):  # without locks, `remove_abandoned` does not remove it either
@@ -397,7 +407,7 @@ def _write_new(directory: OpenDirectory, name: str, data: bytes, *, sync: bool) 
         while view:
             view = view[os.write(descriptor, view) :]
         if sync:
-            flush(descriptor)
+            fsync(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
@@ -423,12 +433,12 @@ def try_lock(descriptor: int) -> bool:
     return _lock(descriptor) is None
 
 
-def is_locked_elsewhere(descriptor: int) -> bool:
-    """Lock the open file without waiting; return whether another process has locked it.
+def lock_unless_locked_elsewhere(descriptor: int) -> bool:
+    """Lock the open file without waiting; return False if another process has locked it.
 
-    Where the file system does not support locks, it is used without one.
+    Returns True without a lock where the file system does not support locks.
     """
-    return isinstance(_lock(descriptor), BlockingIOError)
+    return not isinstance(_lock(descriptor), BlockingIOError)
 
 
 def _lock(descriptor: int) -> OSError | None:

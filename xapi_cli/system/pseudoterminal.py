@@ -56,7 +56,7 @@ def _set_columns(side: int, columns: int) -> None:
 
 
 def _read_all(screens: Sequence[int], deadline: float, command: Sequence[str], timeout: float) -> list[bytes]:
-    """Return what is written to each of *screens* until no process has it open any more."""
+    """Return what is written to each of *screens* until no process has it open."""
     from selectors import EVENT_READ, DefaultSelector
 
     received = [bytearray() for _ in screens]
@@ -69,7 +69,7 @@ def _read_all(screens: Sequence[int], deadline: float, command: Sequence[str], t
                 raise subprocess.TimeoutExpired(command, timeout)
             for key, _ in ready:
                 data = b""
-                with suppress(OSError):  # EIO on Linux: no process has the terminal open any more
+                with suppress(OSError):  # EIO on Linux: no process has the terminal open
                     data = os.read(key.fd, 65536)
                 key.data.extend(data)
                 if not data:

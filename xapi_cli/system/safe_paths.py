@@ -31,7 +31,7 @@ if sys.platform != "win32":
 
 
 class UnsafePath(PermissionError):
-    """The *problem* of the path is not that of a file system; *remedy* begins a hint."""
+    """The path is not safe to use, because of *problem*; *remedy* is the first part of the hint."""
 
     remedy = ""
 
@@ -47,7 +47,7 @@ class UntrustedLink(UnsafePath):
         super().__init__(path, f"the symbolic link {printable(str(path))} belongs to another user")
 
 
-class HomeOfCaller(UnsafePath):
+class HomeOfSudoUser(UnsafePath):
     """Root would create a directory in the home directory of the user who ran sudo, which that user could not use."""
 
     remedy = "run it without sudo, or with `sudo -H`, or "
@@ -131,10 +131,10 @@ _opener: Opener | None = None
 _plain_directories: set[str] = set()  # paths of directories in which no path leads through procfs
 
 
-def open_in(opener: Opener) -> None:
-    """From now on, let *opener* open the paths that denote something else in this process than in the other one.
+def set_opener(opener: Opener) -> None:
+    """From now on, let *opener* open the paths that denote something else in its process than in this one.
 
-    The working directory must not change any more.
+    The working directory must not change after this.
     """
     global _opener  # noqa: PLW0603  # it belongs to the process, which does the work of another one
     _opener = opener
@@ -143,19 +143,19 @@ def open_in(opener: Opener) -> None:
 
 def open_file(path: str, flags: int, mode: int = 0o666) -> int:
     """Return the descriptor of the file *path*, which the user named, opened with *flags*."""
-    if _opener is not None and denotes_process(path):
+    if _opener is not None and is_process_specific(path):
         return _opener.open(path, flags, mode)
     return os.open(path, flags, mode)
 
 
 def for_library(path: Path) -> Path:
     """Return a path with which a library that opens files itself opens *path*; it is valid until this process ends."""
-    if _opener is not None and denotes_process(path):
+    if _opener is not None and is_process_specific(path):
         return Path(f"/proc/self/fd/{_opener.open(str(path), os.O_RDONLY, 0)}")
     return path
 
 
-def denotes_process(path: str | Path) -> bool:
+def is_process_specific(path: str | Path) -> bool:
     """Return whether *path* denotes something else in each process: it leads through procfs, or to /dev/tty."""
     if sys.platform == "win32":
         return False
@@ -215,21 +215,24 @@ class OpenDirectory:
         self._descriptor = None
 
     def close_when_unused(self) -> os.stat_result:
-        """Return the status of the directory; close it when it is not used any more, if it is open then."""
+        """Return the status of the directory; close it when it is garbage-collected, unless it was closed before."""
         if self._descriptor is None:
             return os.stat(self.path)
         status = os.fstat(self._descriptor)
-        self._finalizer = weakref.finalize(self, _close_same, self._descriptor, status)
+        self._finalizer = weakref.finalize(self, _close_if_same, self._descriptor, status)
         return status
 
     def detach(self) -> int:
-        """Return the descriptor, which the caller closes; this object is not valid any more."""
+        """Return the descriptor, which the caller closes; this object is no longer valid."""
         assert self._descriptor is not None  # noqa: S101 - not on Windows
         descriptor, self._descriptor = self._descriptor, None
         return descriptor
 
     def directory(self, name: str) -> "OpenDirectory | None":
-        """Return the directory *name*, opened; None if it may be a symbolic link."""
+        """Return the directory *name*, opened without following a symbolic link.
+
+        Returns None if it is not a directory, and always on Windows; raises OSError for other failures.
+        """
         if self._descriptor is None:
             return None
         try:
@@ -243,8 +246,8 @@ class OpenDirectory:
         """Return the status of the directory."""
         return os.stat(self.path if self._descriptor is None else self._descriptor)
 
-    def status_at(self, path: Path) -> os.stat_result | None:
-        """Return the status of the directory, None if *path* leads to another one now."""
+    def status_if_at(self, path: Path) -> os.stat_result | None:
+        """Return the status of the directory; None if *path* no longer leads to it or cannot be accessed."""
         try:
             status = os.stat(self.path if self._descriptor is None else self._descriptor)
             return status if os.path.samestat(os.stat(path), status) else None
@@ -255,7 +258,7 @@ class OpenDirectory:
         """Return the names of all files in the directory."""
         if sys.platform == "win32" or self._descriptor is None:
             return os.listdir(self.path)
-        with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._descriptor)) as descriptor:
+        with closing_descriptor(os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._descriptor)) as descriptor:
             return os.listdir(descriptor)
 
     def sync(self) -> None:
@@ -318,7 +321,8 @@ def open_parent(path: str | Path, *, follow: bool = False, make: bool = False) -
 
     With *follow*, a symbolic link as the last component is followed. With *make*,
     missing directories are created with mode 0700. Raises UntrustedLink instead of
-    following a link of another user, and HomeOfCaller instead of creating a directory there.
+    following a link of another user, HomeOfSudoUser instead of creating a directory in
+    the home directory of the user who ran sudo, and other kinds of OSError.
     """
     if sys.platform == "win32":
         whole = os.path.abspath(path)
@@ -329,7 +333,7 @@ def open_parent(path: str | Path, *, follow: bool = False, make: bool = False) -
         if make:
             _make_private(found.parent)
         return OpenDirectory(found.parent, None), found.name
-    if _opener is not None and denotes_process(path):
+    if _opener is not None and is_process_specific(path):
         directory, name, descriptor = _opener.open_parent(str(path), follow=follow, make=make)
         return OpenDirectory(Path(directory), descriptor), name
     resolution = _Resolution(Path(path), make=make)
@@ -355,15 +359,15 @@ if sys.platform == "win32":
             windows.restrict(directory, is_directory=True)
 
 
-def _close_same(descriptor: int, status: os.stat_result) -> None:
-    """Close the directory with *status*, unless the program has closed it, and perhaps reused *descriptor*."""
+def _close_if_same(descriptor: int, status: os.stat_result) -> None:
+    """Close the directory with *status*, unless *descriptor* was closed, and perhaps reused."""
     with suppress(OSError):
         if os.path.samestat(os.fstat(descriptor), status):
             os.close(descriptor)
 
 
 @contextmanager
-def closing(descriptor: int) -> Iterator[int]:
+def closing_descriptor(descriptor: int) -> Iterator[int]:
     """Return a context manager that closes the open file *descriptor*."""
     try:
         yield descriptor
@@ -382,7 +386,10 @@ class _Resolution:
         self._make = make
 
     def run(self, *, follow: bool) -> str:
-        """Resolve up to the directory that contains the last name, which is returned; *follow* a link there."""
+        """Enter the directory that contains the last name, and return that name.
+
+        With *follow*, a symbolic link there is followed.
+        """
         while self._descend() or follow:
             name = self._remaining.pop() if self._remaining else "."
             target = self._target(name)
@@ -449,8 +456,8 @@ class _Resolution:
     def _make_directory(self, name: str, path: Path) -> None:
         if any(Path(each).is_relative_to(path) for each in (home(), os.path.realpath(home()))):
             raise FileNotFoundError(errno.ENOENT, f"no home directory: {printable(str(home()))}", str(path))
-        if _is_in_home_of_caller(path):
-            raise HomeOfCaller(path)
+        if _is_in_home_of_sudo_user(path):
+            raise HomeOfSudoUser(path)
         with suppress(FileExistsError):  # another process created it first
             os.mkdir(name, 0o700, dir_fd=self.descriptor)
             if (
@@ -460,7 +467,7 @@ class _Resolution:
             _sync(self.descriptor)
 
 
-def _is_in_home_of_caller(path: Path) -> bool:
+def _is_in_home_of_sudo_user(path: Path) -> bool:
     """Return whether this process is root by sudo, and *path* is in a home directory that belongs to its caller."""
     if sys.platform == "win32":
         return False
@@ -481,11 +488,11 @@ def _sync(directory: int) -> None:
     if sys.platform == "win32":
         return
     flags = os.O_RDONLY | os.O_DIRECTORY
-    with suppress(OSError), closing(os.open(".", flags, dir_fd=directory)) as descriptor:
-        flush(descriptor)  # some network and FUSE file systems do not support it
+    with suppress(OSError), closing_descriptor(os.open(".", flags, dir_fd=directory)) as descriptor:
+        fsync(descriptor)  # some network and FUSE file systems do not support it
 
 
-def flush(descriptor: int) -> None:
+def fsync(descriptor: int) -> None:
     """Write the data of the open file *descriptor* to the disk; raise OSError on failure.
 
     On macOS, fsync() leaves the data in the cache of the drive, which a power failure erases (fsync(2) there).

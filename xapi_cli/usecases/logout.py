@@ -35,7 +35,7 @@ def log_out(runtime: "Runtime", *, everything: bool) -> None:
 
 
 def remaining(runtime: "Runtime", identity: "Identity") -> str | None:
-    """Return a note on what is known to be stored for *identity*, which has no profile any more; None for nothing."""
+    """Return a note on what is known to be stored for *identity*, which no longer has a profile; None for nothing."""
     from xapi_cli.store import registry
     from xapi_cli.store.account_index import AccountIndex
     from xapi_cli.system.render import pasteable
@@ -112,7 +112,7 @@ def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) ->
 
 
 def _named(error: "XapiError", name: str, cleared: "list[str]") -> "XapiError":
-    """Return *error* with the account *name*, and with the stores *cleared*, which contain nothing of it any more."""
+    """Return *error* with the account *name*, and with the stores *cleared*, which no longer contain anything of it."""
     from xapi_cli.store.deletion import without_other_storage
 
     error = without_other_storage(error)

@@ -177,7 +177,7 @@ class _LoanWait(Wait):
         self._reported = ""
 
     def poll_interval(self) -> float:
-        """Return the seconds for the next system call; raises _BorrowerLeft if the borrower does not wait any more."""
+        """Return the seconds for the next system call; raises _BorrowerLeft if the borrower no longer waits."""
         if self._control.receive() is not None or self._control.has_ended:
             raise _BorrowerLeft
         if self.phase != self._reported:

@@ -19,7 +19,7 @@ from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system import private_files
 from xapi_cli.system.lock import is_unsupported
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import flush, open_parent
+from xapi_cli.system.safe_paths import fsync, open_parent
 
 BLOCK = 1024 * 1024  # bytes per read or write
 _CHECKSUM = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
@@ -154,7 +154,7 @@ class JournalFile:
 
     def sync(self) -> None:
         """Flush the file to disk."""
-        flush(self._descriptor)
+        fsync(self._descriptor)
 
     def sync_in_background(self) -> None:
         """Flush the file to disk in a thread, unless such a thread is running; errors are ignored."""

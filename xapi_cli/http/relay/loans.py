@@ -25,7 +25,7 @@ from xapi_cli.http.relay.messages import (
     failure,
     within,
 )
-from xapi_cli.system.safe_paths import denotes_process
+from xapi_cli.system.safe_paths import is_process_specific
 
 if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
@@ -212,7 +212,7 @@ def lenders(connect: Connector) -> OpenLender:
         if any(environ.get(name) for name in _RESOLVER_VARIABLES):
             return None
         paths = list(tls.configured_paths(ca_bundle, environ))
-        if any(denotes_process(path) for _, path in paths):
+        if any(is_process_specific(path) for _, path in paths):
             return None
         return RelayLender(connect, tuple((setting, os.path.abspath(path)) for setting, path in paths))
 

@@ -193,7 +193,7 @@ class MessageSocket:
         return self._socket.fileno()
 
     def send(self, message: Message, descriptor: int | None = None) -> None:
-        """Send *message* with *descriptor*; raises OSError if that is not possible at once."""
+        """Send *message* with *descriptor*; raises OSError if that is not possible without waiting."""
         data = json.dumps(message, separators=(",", ":")).encode()
         if len(data) > MAX_SIZE:
             raise OSError("a message is too long")

@@ -22,7 +22,7 @@ if sys.platform == "win32":
     from xapi_cli.system import windows
 
 _NEW = "xapi-output"  # what an unfinished file is called, for `private_files.temporary_name`
-_UNFINISHED = r"\.xapi-output\.[0-9a-f]{16}\.new"  # a pattern
+_UNFINISHED = r"\.xapi-output\.[0-9a-f]{16}\.new"  # matches what `temporary_name(_NEW)` returns
 _DESCRIPTOR_DIRECTORY = "/proc/self/fd"
 # The errors of file systems and kernels that do not support unnamed files.
 _UNNAMED_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})

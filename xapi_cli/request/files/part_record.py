@@ -83,7 +83,7 @@ class PartRecord:
         private_files.remove_unfinished(self._directory, self._name)
 
     def _content(self) -> bytes:
-        descriptor = self._directory.open(self._name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # not a link
+        descriptor = self._directory.open(self._name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
             private_files.check_is_private(descriptor, self._directory.path / self._name)
             return file.read(_MAX_SIZE)

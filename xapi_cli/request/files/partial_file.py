@@ -52,7 +52,8 @@ class PartialFile:
         self._is_own = False  # the part was created by xapi
         self._recorded_at = 0.0
         self._directory: OpenDirectory | None = None
-        self._target = self._part = ""  # the names of FILE, or what a symbolic link there names, and of the part
+        self._target = ""  # the name of the file to replace: the target, if FILE is a symbolic link
+        self._part = ""  # the name of the part
         self._record: PartRecord | None = None
         self._file: FileIO | None = None
 
@@ -224,7 +225,7 @@ class PartialFile:
             file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115 - closed by __exit__
             try:
                 self._lock(file, directory.path / self._part)
-                # otherwise another process has just moved it to FILE, or removed it
+                # if it is not the same file, another process has just moved it to FILE, or removed it: try again
                 if _is_same(directory, self._part, file):
                     self._file = file
             finally:
@@ -236,7 +237,7 @@ class PartialFile:
         private_files.check_is_private(file.fileno(), part)
         if os.fstat(file.fileno()).st_nlink > 1:
             raise OSError(errno.EMLINK, "it has more than one hard link", part.name)
-        if private_files.is_locked_elsewhere(file.fileno()):
+        if not private_files.lock_unless_locked_elsewhere(file.fileno()):
             raise UsageError(
                 f"another process is downloading {printable(self.name)}", hint="wait for it, or choose another file"
             )

@@ -13,7 +13,7 @@ from xapi_cli.system.render import escape_json, is_readable
 
 _RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[1;34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
 _MAX_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
-_PART = 64 * 1024  # characters formatted at once
+_PART = 64 * 1024  # characters formatted at a time
 _HIGH = r"\\u[dD][89abAB][0-9a-fA-F]{2}"  # the first half of a surrogate pair
 # The content of a string that is complete: the first half of a pair only if it is known what follows.
 _CONTENT = re.compile(

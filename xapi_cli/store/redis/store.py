@@ -62,7 +62,7 @@ local function release() return redis.call('hdel', KEYS[1], 'owner', 'expires') 
 _BEGIN = f"""{_LOCK}
 return cjson.encode(account())
 """
-# It deletes the failures that are not valid any more, and those whose time is not known.
+# It deletes the failures that are no longer valid, and those whose time is not known.
 _TRY_LOCK = f"""{_LOCK}
 local found, previous, lifetime = account(), holder(), tonumber(ARGV[2])
 if previous and previous ~= ARGV[1] and ARGV[3] == '0' then return cjson.encode({{version = found.version}}) end

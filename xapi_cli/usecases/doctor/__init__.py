@@ -72,7 +72,7 @@ class _Report:
     """Prints each check: as one line, on a terminal as a paragraph.
 
     On a terminal, a failure of the settings comes before the checks that passed, and checks that cannot run because
-    of it are listed in one line at the end. The checks of the settings take no time; all others are printed at once.
+    of it are listed in one line at the end. The checks of the settings take no time; others are printed immediately.
     """
 
     def __init__(self, terminal: "Terminal") -> None:
