@@ -157,6 +157,17 @@ def test_the_bodies_of_lines_that_failed_are_freed(xapi: Xapi, steps: list[Step]
     assert peak < 120
 
 
+def test_the_bodies_of_lines_that_were_sent_again_are_freed(xapi: Xapi) -> None:
+    whole = b"%sContent-Length: %d\r\n\r\n%s" % (_START, len(_BODY), _BODY)
+    connections = [[request(), close()], *[[request(), send(whole), request(), close()]] * 25]
+    with Server(*connections) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        code, peak, lines = measured(xapi, 25, "-j", "1", "--retry", "1", env=env)
+
+    assert (code, lines) == (0, 25)
+    assert peak < 120
+
+
 @pytest.mark.parametrize("is_refused", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_requests_of_lines_that_failed_are_freed(xapi: Xapi, tmp_path: Path, is_refused: bool) -> None:
     line = f'{{"path":"/n","data":"{"x" * 4 * MIB}"}}\n'

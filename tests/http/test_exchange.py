@@ -1,5 +1,9 @@
 """One exchange, driven directly: no connection, no clock."""
 
+import gc
+import weakref
+from contextlib import suppress
+
 import pytest
 
 from xapi_cli.errors import NetworkError, TimeoutExpired
@@ -192,6 +196,20 @@ def test_a_timeout_of_sending_after_a_response_does_not_end_the_exchange() -> No
     assert not begun.is_sending
     begun.receive(OK[-1:])
     assert (body_of(begun), begun.is_done, begun.allows_reuse) == (b"ok", True, False)
+
+
+def test_a_failed_exchange_is_freed_without_the_garbage_collector() -> None:
+    def failed() -> weakref.ref[Exchange]:
+        begun = exchange()
+        with suppress(NetworkError):
+            begun.receive(b"")
+        return weakref.ref(begun)
+
+    gc.disable()
+    try:
+        assert failed()() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("method, hint", [("GET", None), ("POST", "the POST may have been processed")])

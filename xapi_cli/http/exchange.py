@@ -52,7 +52,7 @@ class Exchange:
     is_replayable = True  # the request can be read again from its start
     stops_sending = False  # the rest of the request is not sent
     unsent = memoryview(b"")
-    failure: NetworkError | TimeoutExpired | None = None  # why there is no complete response
+    failure: str | None = None  # the kind of the error because of which there is no complete response
     attempt = 1  # the number of the attempt to send the same call, with replays and retries
     is_login = False
     bytes_sent = 0  # with the request line and headers
@@ -204,7 +204,7 @@ class Exchange:
 
     def record_sent(self, error: NetworkError | TimeoutExpired) -> None:
         """Record in *error* whether the request was sent, and add a hint if sending it again may have side effects."""
-        self.failure = error
+        self.failure = error.kind  # not the error: its traceback refers to frames that refer to this object
         error.sent = self._is_sent or self.head is not None
         is_refused = self.head is not None and self.head.status >= 400
         if error.sent and not is_refused and self.method not in IDEMPOTENT and not self._is_safe_to_resend:

@@ -194,7 +194,7 @@ class RequestLog:
                 target = self._shown(target, route)
             error = None
             if head is None or failure is not None or not exchange.has_response:
-                error = "interrupted" if failure is None else failure.kind
+                error = failure or "interrupted"
             key = (exchange.method, None if head is None else head.status, error, exchange.attempt, exchange.is_login)
             template = self._templates.get(key) or self._template(*key)
             size = exchange.bytes_sent - (exchange.head_size or request.find(b"\r\n\r\n") + len(b"\r\n\r\n"))
