@@ -7,6 +7,7 @@ rules, limits and messages, regardless of how the bytes are split.
 """
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError
@@ -24,10 +25,6 @@ _MAX_CACHED_LENGTH = 2048  # bytes
 class ResponseHead:
     """The status line and headers of a response; *length* is None if the body is delimited in another way."""
 
-    __slots__ = (
-        "_json", "declares_body", "headers", "length", "persists", "raw_headers", "reason", "status", "version",
-    )  # fmt: skip
-
     def __init__(
         self,
         status: int,
@@ -41,20 +38,18 @@ class ResponseHead:
         length_text = self.headers.get(b"content-length", b"0")
         self.declares_body = length_text != b"0" or b"transfer-encoding" in self.headers
         self.persists = True  # the server keeps the connection open
-        self._json: bytes | None = None
 
     def get(self, name: bytes) -> str | None:
         """Return the value of the header *name* (in lower case), or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    @cached_property
     def json(self) -> bytes:
         """Return the headers as a JSON object."""
-        if self._json is None:
-            from xapi_cli.system.render import json_line
+        from xapi_cli.system.render import json_line
 
-            self._json = json_line(joined_headers(self.raw_headers)).encode()
-        return self._json
+        return json_line(joined_headers(self.raw_headers)).encode()
 
     def has_body(self, method: str) -> bool:
         """Return whether a response to *method* may have a body (RFC 9112, section 6.3)."""

@@ -48,7 +48,10 @@ def short_member(response: BufferedResponse) -> bytes | None:
 
     Raises NetworkError if the body cannot be decoded.
     """
-    body = _short_body(response)
+    if len(response.body) > _SHORT:
+        return None
+    is_coded = response.body and b"content-encoding" in response.head.headers
+    body = _decoded_short(response) if is_coded else response.body
     if body is None:
         return None
     content_type = _content_type(response.head.headers.get(b"content-type", b""))
@@ -96,16 +99,10 @@ def _coding(head: ResponseHead) -> str:
 # short bodies
 
 
-def _short_body(response: BufferedResponse) -> bytes | bytearray | None:
-    if len(response.body) > _SHORT:
-        return None
-    if b"content-encoding" not in response.head.headers or not response.body:
-        return response.body
-    coding = _coding(response.head)
-    if not coding:
-        return response.body
+def _decoded_short(response: BufferedResponse) -> bytearray | None:
+    """Return the decoded body of *response*, or None if it is not short."""
     body = bytearray()
-    for step, block in enumerate(decode_steps([bytes(response.body)], coding)):
+    for step, block in enumerate(decode_steps([bytes(response.body)], _coding(response.head))):
         body += block
         if len(body) > _SHORT or step == _MAX_SHORT_STEPS:
             return None

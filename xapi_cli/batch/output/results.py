@@ -115,7 +115,7 @@ class _ResponseLine:
             entry.id.encode(),
             entry.number,
             head.status,
-            head.json(),
+            head.json,
         )
         self._end = b'"elapsed_ms": %d}' % elapsed_ms
         self._result = Result(
