@@ -38,10 +38,9 @@ class Writer:
         self._size = 0
 
     def expect(self, number: int) -> None:
-        """Expect line *number* next."""
-        if self._ordered:
-            self._expected.append(number)
-            self.has_room = len(self._expected) < _MAX_WAITING
+        """Expect line *number* next; called only if lines are ordered."""
+        self._expected.append(number)
+        self.has_room = len(self._expected) < _MAX_WAITING
 
     def add(self, result: Result, *, is_new: bool = True) -> None:
         """Queue *result* for the next `flush`; if ordered, after all earlier lines.

@@ -44,13 +44,13 @@ from xapi_cli.request.items import with_defaults
 from xapi_cli.request.options import retries_of
 from xapi_cli.request.redirects import redirected_call
 from xapi_cli.system import own_process, signals
-from xapi_cli.system.progress import Lines
 from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from xapi_cli.batch.output.call_lines import CallLines
     from xapi_cli.runtime import Runtime
+    from xapi_cli.system.progress import Lines
 
 _TRANSIENT = frozenset(map(str, retry.STATUSES))  # the kinds of results that --retry repeats
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
@@ -96,9 +96,11 @@ class Batch:
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
         self._terminal.write(b"")  # raises if stdout is closed
         source = open_input(next(iter(options.files), None), self._terminal, stack)
-        self._progress = Lines(size_of(source))
-        if not source.isatty():
-            stack.enter_context(self._terminal.during(self._progress))
+        self._progress = None
+        if self._terminal.shows_progress and not source.isatty():
+            from xapi_cli.system.progress import Lines
+
+            self._progress = stack.enter_context(self._terminal.during(Lines(size_of(source))))
         files = {"--failed": options.failed, "--journal": options.journal}
         check_roles(files, runtime.log_path, source, self._terminal)
         self._failed = None if options.failed is None else open_failed(options.failed, stack)
@@ -123,8 +125,10 @@ class Batch:
             self._lines.start()
             while self._engine.step(has_more=self._has_more):
                 self._writer.flush()
-                self._show_progress()
-                self._check_time_limits()
+                if self._progress is not None:
+                    self._show_progress(self._progress)
+                if self._stop_reason is not None or self._deadline is not None:
+                    self._check_time_limits()
             if isinstance(self._stop_reason, Interrupted):
                 is_of_shard = self._shard.contains if self._shard else bool
                 self._has_rest = self._engine.holds_line or self._lines.has_rest(is_of_shard)
@@ -268,7 +272,8 @@ class Batch:
             if now >= end:
                 break
         self._writer.flush()
-        self._show_progress()
+        if self._progress is not None:
+            self._show_progress(self._progress)
         self._engine.wake()
         return None
 
@@ -281,7 +286,8 @@ class Batch:
         if self._shard is not None and not self._shard.contains(line.number):
             return None
         restored = self._journal.restore(line.number, line.digest) if self._journal else None
-        self._writer.expect(line.number)
+        if self._options.ordered:
+            self._writer.expect(line.number)
         self._lines_taken += 1
         entry = self._parsed(line) if restored is None or self._call_lines or restored.kind in _TRANSIENT else None
         if restored is not None and not self._is_sent_again(restored, entry):
@@ -502,8 +508,7 @@ class Batch:
         if self._tally.pauses == 1:
             self._terminal.note(text)
 
-    def _show_progress(self) -> None:
-        progress = self._progress
+    def _show_progress(self, progress: "Lines") -> None:
         progress.retries = self._tally.retries
         progress.lines, progress.failed = self._tally.lines, self._tally.failed
         ended = self._tally.lines / max(1, self._lines_taken)  # the others are in flight
