@@ -133,8 +133,10 @@ class Exchange:
                 raise
             self._abandon()
             return
-        if self.head is None and parser.head is not None:
-            self._begin_body(parser.head)
+        if self.head is None and (head := parser.head) is not None:
+            self.head = head
+            if head.status >= 300:
+                self._received_no_success(head)
         if self.is_discarding:
             self._discard()
 
@@ -161,10 +163,7 @@ class Exchange:
         """Whether nothing more is to be sent or received."""
         return self.has_response and self.has_sent_all
 
-    def _begin_body(self, head: ResponseHead) -> None:
-        self.head = head
-        if head.status < 300:
-            return
+    def _received_no_success(self, head: ResponseHead) -> None:
         self.stops_sending = True
         if head.status == 407 and self.route.proxy:
             raise self.route.proxy.refusal(head.status)

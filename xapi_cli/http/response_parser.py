@@ -86,16 +86,19 @@ class ResponseParser:
         """
         if data:
             self.has_started = True
-        if self._strict is not None:
-            self._receive_strictly(self._strict, data)
-        elif self.head is not None:
-            self._is_closed = not data
-            self._take(data)
-        elif not self._starts_usually(data):
+        at = 0  # the position of body data
+        if self._strict is None and self.head is None and not (at := self._read_usual_head(data)):
             from xapi_cli.http.strict_parser import StrictParser  # imported here because h11 takes 6 ms
 
             self._strict = StrictParser(self._method, self._sender, over_tls=self._over_tls)
+        if self._strict is not None:
             self._receive_strictly(self._strict, data)
+            return
+        self._is_closed = not data
+        end = at + self._missing
+        self._ready += data[at:end]
+        self._missing = max(0, end - len(data))
+        self.has_surplus = self.has_surplus or len(data) > end
 
     def body(self) -> bytes:
         """Return the body data received since the last call, and record the end of the body.
@@ -138,26 +141,18 @@ class ResponseParser:
             return False
         return head.persists if self._strict is None else self._strict.allows_reuse
 
-    def _starts_usually(self, data: bytes) -> bool:
-        """Parse the first block on the fast path; return False if that does not support it."""
+    def _read_usual_head(self, data: bytes) -> int:
+        """Parse the first block on the fast path; return where its body begins, or 0 if that does not support it."""
         end = data.find(_HEADERS_END) + len(_HEADERS_END)
         if end < len(_HEADERS_END) or self._method == "CONNECT":
-            return False
+            return 0
         text = data[:end]
         head = _parsed_heads.get(text) or _parse_common_head(text)
         if head is None or head.length is None:
-            return False
+            return 0
         self.head, self._may_have_body = head, head.has_body(self._method)
         self._missing = head.length if self._may_have_body else 0
-        self._take(data[end:])
-        return True
-
-    def _take(self, data: bytes) -> None:
-        """Take body data; what exceeds the body is surplus."""
-        missing = self._missing - len(data)
-        if missing < 0:
-            self.has_surplus, data, missing = True, data[: self._missing], 0
-        self._ready, self._missing = self._ready + data if self._ready else data, missing
+        return end
 
     def _receive_strictly(self, strict: "StrictParser", data: bytes) -> None:
         strict.receive(data)
