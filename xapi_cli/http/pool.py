@@ -83,11 +83,18 @@ class ConnectionPool(Generic[K]):
 
     def acquire(self, key: K) -> Connection | None:
         """Return an idle open connection for *key*, None without one."""
-        while (connection := self._pop(key)) is not None:
+        while True:
+            with self._lock:
+                idle = self._idle.get(key)
+                if not idle or (index := self._reuse.choose(idle, waits=self._waits)) is None:
+                    return None
+                connection = idle.pop(index)
+                if not idle:
+                    del self._idle[key]
+                self._in_use.add(connection)
             if self._reuse.can_reuse(connection, checks=self._checks):
                 return connection
             self.discard(connection)
-        return None
 
     def next_grace_end(self, key: K) -> float | None:
         """Return when an idle connection for *key* can first be acquired, on the monotonic clock; None without one."""
@@ -166,20 +173,6 @@ class ConnectionPool(Generic[K]):
         self._idle.clear()
         self._in_use.clear()
 
-    def _pop(self, key: K) -> Connection | None:
-        with self._lock:
-            idle = self._idle.get(key)
-            if not idle:
-                return None
-            index = self._reuse.choose(idle)
-            if index is None and not self._waits:
-                return None
-            connection = idle.pop(index or 0)
-            if not idle:
-                del self._idle[key]
-            self._in_use.add(connection)
-            return connection
-
     def _close(self, connection: Connection) -> None:
         if self._on_close is not None:
             self._on_close(connection)
@@ -199,19 +192,21 @@ class _ReusePolicy:
         """The number of recorded kinds of responses and routes, each of which takes memory."""
         return len(self._safe_kinds) + len(self._unsafe_routes)
 
-    def choose(self, idle: Sequence[Connection]) -> int | None:
-        """Return the index of the connection in *idle* to reuse first; None if all are in their grace periods.
+    def choose(self, idle: Sequence[Connection], *, waits: bool) -> int | None:
+        """Return the index of the connection in *idle* to reuse first.
 
         *idle* is in the order in which the connections became idle. If some have been idle for the grace period, the
         most recent of these is chosen: late surplus bytes have most likely arrived already, and the server has least
         likely closed it. Otherwise, the first one with a kind of response that is known to be safe is chosen.
+        Otherwise, all are in their grace periods: if the caller *waits*, the first one is chosen, whose period ends
+        first, else none.
         """
         limit = time.monotonic() - GRACE_PERIOD
         if idle[0].idle_since > limit:
             for index, each in enumerate(idle):  # usually returns the first one
                 if each.kind in self._safe_kinds:
                     return index
-            return None
+            return 0 if waits else None
         return next(index for index in reversed(range(len(idle))) if idle[index].idle_since <= limit)
 
     def can_reuse(self, connection: Connection, *, checks: bool) -> bool:
