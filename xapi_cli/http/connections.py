@@ -25,6 +25,8 @@ class CarriedExchange(Exchange):
     that of `Exchange`.
     """
 
+    is_watched = False  # for the events that the exchange needs, otherwise as an idle connection
+
     def __init__(
         self,
         connection: Connection,
@@ -191,14 +193,15 @@ class Connections(Generic[R, E]):
 
     def release(self, exchange: E, *, is_reusable: bool) -> None:
         """Take the connection of *exchange* from its request; keep it open if it *is_reusable*."""
-        self.busy.pop(exchange.connection).exchange = None
+        connection = exchange.connection
+        self.busy.pop(connection).exchange = None
         if self._log is not None:
             self._log.add(exchange)
         self.paused.discard(exchange)
-        if is_reusable:
-            self._add_idle(exchange.connection)
-        else:
-            self._pool.discard(exchange.connection)
+        if not is_reusable:
+            self._pool.discard(connection)
+        elif self._pool.release(connection.route, connection) and exchange.is_watched:
+            self._watch_idle(connection)
 
     def withdraw(self, request: R) -> None:
         """Remove *request*, if it waits for a connection."""
@@ -229,6 +232,7 @@ class Connections(Generic[R, E]):
 
     def watch(self, exchange: E) -> None:
         """Watch the connection of *exchange* for the events that it needs, unless it is paused."""
+        exchange.is_watched = True
         self._loop.watch(exchange.connection, 0 if exchange in self.paused else exchange.events())
 
     def check_idle(self, connection: Connection) -> None:
@@ -351,9 +355,8 @@ class Connections(Generic[R, E]):
             return
         if waiting:
             self._begin(result, waiting.popleft())
-        else:
-            self._add_idle(result)
+        elif self._pool.release(route, result):
+            self._watch_idle(result)
 
-    def _add_idle(self, connection: Connection) -> None:
-        if self._pool.release(connection.route, connection):
-            self._loop.watch(connection, connection.events(receiving=True))
+    def _watch_idle(self, connection: Connection) -> None:
+        self._loop.watch(connection, connection.events(receiving=True))
