@@ -31,16 +31,14 @@ from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch.composer import Composer
 from xapi_cli.batch.exchanges import BufferedExchange
-from xapi_cli.batch.fair_queue import FairQueue
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.jq.pool import FilterPool
 from xapi_cli.batch.memory_budget import MemoryBudget
+from xapi_cli.batch.queues import FairQueue, RoomQueue, SendQueue
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
-from xapi_cli.batch.room_queue import RoomQueue
-from xapi_cli.batch.send_queue import SendQueue
 from xapi_cli.errors import UNAUTHORIZED, NetworkError, XapiError
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.connection import BLOCK, Connection
@@ -131,7 +129,7 @@ class Engine:
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
         self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
-        self._long_responses: FairQueue[InFlight] = FairQueue(self._wait)
+        self._long_responses = FairQueue(self._wait)
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
         self._is_late = False  # the last turn ended before all events were processed
