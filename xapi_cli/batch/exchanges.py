@@ -63,7 +63,11 @@ class BufferedExchange(CarriedExchange):
             return
         while not self.has_response and (block := self.body()):
             has_data = True
-            self._collect(block)
+            self.memory += len(block)
+            if self._collected:
+                self._collect_more(block)
+            else:
+                self._collected = block  # usually, this is all of it
         if self.has_response or (head := self.head) is None:
             return
         if is_first:
@@ -72,11 +76,7 @@ class BufferedExchange(CarriedExchange):
                 raise body_too_large()
         self._prolong(is_first=is_first, has_data=has_data)
 
-    def _collect(self, block: bytes) -> None:
-        self.memory += len(block)
-        if not self._collected:
-            self._collected = block  # usually, this is all of it
-            return
+    def _collect_more(self, block: bytes) -> None:
         if isinstance(self._collected, bytes):
             self._collected = bytearray(self._collected)
         self._collected += block
