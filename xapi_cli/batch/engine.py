@@ -128,6 +128,7 @@ class Engine:
         self._limiter, self._unsent = limiter, SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
+        self._has_filter = jq is not None
         self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
         self._long_responses = FairQueue(self._wait)
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
@@ -221,6 +222,9 @@ class Engine:
         flush_time = time.monotonic() + _LONGEST_COLLECTION
         max_lines = self._filters.max_lines  # no request that starts gets to its filter
         while len(self._requests) < max_lines and not (self._is_stopping or self._gate.is_closed):
+            if (now := time.monotonic()) >= flush_time:
+                self._connections.flush()
+                flush_time = now + _LONGEST_COLLECTION
             if not self._budget.has_room and self._requests and not self._may_use_reserve:
                 break
             entry, self._held = self._held or self._next_entry(), None
@@ -230,15 +234,13 @@ class Engine:
                 self._held = entry
                 break
             self._start(entry)
-            if (now := time.monotonic()) >= flush_time:
-                self._connections.flush()
-                flush_time = now + _LONGEST_COLLECTION
         self._connections.flush()
 
     def _start(self, entry: Entry) -> None:
         assert entry.call is not None  # noqa: S101 - lines that are not valid are not sent
         self._budget.add(entry.size)
-        sends_token = not authorization.is_set_by_user(entry.call.headers)
+        headers = entry.call.headers
+        sends_token = not headers or not authorization.is_set_by_user(headers)
         request = InFlight(entry, self._policy.flow(entry.call, authenticated=sends_token))
         self._requests.add(request)
         self._resume(request, None)
@@ -253,7 +255,10 @@ class Engine:
             self._finish(request, error.with_traceback(None))
             return
         if isinstance(step, Send):
-            self._unsent.add(request, step)
+            if self._unsent.waiting or not self._limiter.try_acquire():
+                self._unsent.add(request, step)
+            else:
+                self._send(request, step)
         elif isinstance(step, FinalResponse):
             self._finish(request, step)
         elif isinstance(step, Login):
@@ -326,7 +331,8 @@ class Engine:
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK
             self._check_timeouts(now)
-        self._filters.check(now)
+        if self._has_filter:
+            self._filters.check(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
         if self._unsent.waiting:
@@ -414,7 +420,7 @@ class Engine:
     def _pause_if_asked(self, reply: BufferedResponse) -> None:
         """If the API asks for a pause in *reply*, send nothing for that long."""
         seconds = retry.requested_pause(reply.status, reply.raw_headers)
-        if seconds is not None and self._unsent.pause(seconds):
+        if seconds is not None and self._limiter.pause(seconds):
             self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
 
     def _failed(self, exchange: BufferedExchange, request: InFlight, error: XapiError) -> None:
@@ -423,6 +429,7 @@ class Engine:
         if exchange.may_resend and isinstance(error, NetworkError) and step is not None:
             request.is_resent = True
             self._unsent.add(request, step)
+            self._unsent.run()
         else:
             self._resume(request, error)
 

@@ -29,10 +29,7 @@ class SendQueue:
         self.waiting: deque[tuple[InFlight, Step]] = deque()
 
     def add(self, request: InFlight, step: Step) -> None:
-        """Send *step* of *request* now, or as soon as the rate limiter permits it."""
-        if not self.waiting and self._limiter.try_acquire():
-            self._send(request, step)
-            return
+        """Send *step* of *request* in a later `run`, after those that wait already."""
         request.step = None
         self.waiting.append((request, step))
 
@@ -40,10 +37,6 @@ class SendQueue:
         """Send the requests that the rate limiter permits now."""
         while self.waiting and self._limiter.try_acquire():
             self._send(*self.waiting.popleft())
-
-    def pause(self, seconds: float) -> bool:
-        """Send nothing for *seconds*; return whether this begins a pause, rather than continuing one."""
-        return self._limiter.pause(seconds)
 
     @property
     def droppable(self) -> list[InFlight]:
