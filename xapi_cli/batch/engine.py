@@ -414,7 +414,7 @@ class Engine:
     def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
         if reply.status >= 400 and request.step is not None and request.step.to_api:
             self._pause_if_asked(reply)
-        self._connections.release(exchange, is_reusable=exchange.allows_reuse)
+        self._connections.release(exchange, is_reusable=exchange.end(exchange.connection))
         self._resume(request, reply)
 
     def _pause_if_asked(self, reply: BufferedResponse) -> None:

@@ -95,7 +95,5 @@ class BufferedExchange(CarriedExchange):
             self.restart_timeout()
 
     def _response(self) -> BufferedResponse:
-        """Return the response, and mark the connection as idle."""
-        self.end(self.connection)
         assert self.head is not None  # noqa: S101 - the response is complete
         return BufferedResponse(self.head, b"" if self.is_discarding else self._collected)

@@ -9,7 +9,7 @@ The invariants, and why they hold:
 
 - **A connection carries another request only after a complete exchange.** Bytes of a response that is not complete, or
   that are left over, would be parsed as the response to the next request; a request that is not complete would be
-  continued by the next one. So `allows_reuse` requires that all of the request was sent, and all of the response was
+  continued by the next one. So `end` requires for it that all of the request was sent, and all of the response was
   received, with no byte after it. Everything else costs a new connection, and nothing more.
 - **A response may arrive before the request is sent.** After a status that is no success, the rest of the request is
   not sent (RFC 9112, section 9.5). After a success, sending goes on: the server may read the request to its end.
@@ -216,13 +216,9 @@ class Exchange:
             return False
         return not self._is_sent or self.method in IDEMPOTENT
 
-    def end(self, connection: "Connection") -> None:
-        """Mark *connection*, which carried the exchange, as idle, after the response."""
+    def end(self, connection: "Connection") -> bool:
+        """Mark *connection*, which carried the exchange, as idle; return whether it may carry another request."""
         assert self.head is not None  # noqa: S101 - there is a response
         connection.end_response(self.method, self.head.status, has_surplus=self._parser.has_surplus)
-
-    @property
-    def allows_reuse(self) -> bool:
-        """Whether the connection may carry another request."""
         is_complete = self._is_finished and not self.unsent and not (self._is_broken or self._is_abandoned)
         return is_complete and self._parser.allows_reuse

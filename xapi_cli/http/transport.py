@@ -157,8 +157,7 @@ class Transport:
         )
 
     def _release(self, exchange: "_BlockingExchange", connection: Connection) -> None:
-        exchange.record.end(connection)
-        if exchange.record.allows_reuse:
+        if exchange.record.end(connection):
             self._pool.release(connection.route, connection)
         else:
             self._pool.discard(connection)

@@ -508,15 +508,13 @@ class Server:
 
     def _end_rejection(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         call.has_rejection = exchange.has_response
-        exchange.end(exchange.connection)
-        self._connections.release(exchange, is_reusable=exchange.allows_reuse)
+        self._connections.release(exchange, is_reusable=exchange.end(exchange.connection))
         self._resume(call, call.response)
 
     def _finish(self, call: ForwardedCall, exchange: StreamedExchange) -> None:
         """End *call*, whose response is complete."""
         client = call.client
-        exchange.end(exchange.connection)
-        self._connections.release(exchange, is_reusable=exchange.allows_reuse)
+        self._connections.release(exchange, is_reusable=exchange.end(exchange.connection))
         closes = call.ends_connection or not call.head.persists or not call.upload.has_ended
         self._end(call)
         client.closes = client.closes or closes or client.close_ends_response
