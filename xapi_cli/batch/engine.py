@@ -128,7 +128,7 @@ class Engine:
         self._limiter, self._unsent = limiter, SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
-        self._has_filter = jq is not None
+        self._jobs, self._has_filter = jobs, jq is not None
         self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
         self._long_responses = FairQueue(self._wait)
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
@@ -220,8 +220,10 @@ class Engine:
     def _start_requests(self) -> None:
         """Start as many requests as may be in flight, and send them together; none waits long for the others."""
         flush_time = time.monotonic() + _LONGEST_COLLECTION
-        max_lines = self._filters.max_lines  # no request that starts gets to its filter
-        while len(self._requests) < max_lines and not (self._is_stopping or self._gate.is_closed):
+        jobs = self._jobs
+        if self._has_filter:
+            jobs += self._filters.slow_lines  # no request that starts gets to its filter
+        while len(self._requests) < jobs and not (self._is_stopping or self._gate.is_closed):
             if (now := time.monotonic()) >= flush_time:
                 self._connections.flush()
                 flush_time = now + _LONGEST_COLLECTION
@@ -230,7 +232,7 @@ class Engine:
             entry, self._held = self._held or self._next_entry(), None
             if entry is None:
                 break
-            if self._unsent.waiting or not self._limiter.is_ready:
+            if self._unsent.waiting or self._limiter.clock() < self._limiter.next_time:
                 self._held = entry
                 break
             self._start(entry)

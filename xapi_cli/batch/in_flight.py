@@ -48,8 +48,3 @@ class InFlight:
     def number(self) -> int:
         """Return the number of the input line."""
         return self.entry.number
-
-    @property
-    def elapsed_ms(self) -> int:
-        """Return the milliseconds since the request started."""
-        return round((time.monotonic() - self.started) * 1000)

@@ -40,7 +40,7 @@ class RateLimiter:
         self._window = self._limit * self._interval  # seconds: one, or more if the rate is not a whole number
         self._times: deque[float] = deque()  # when the requests of the last window were permitted
         self._sent: deque[float] = deque()  # when those of the last window were sent
-        self._pauses, self._clock = pauses, clock
+        self._pauses, self.clock = pauses, clock
         self._due = float("-inf")  # when the next request is due at a steady rate
         self._resumes = float("-inf")  # when the last pause ends
         self.next_time = float("-inf")  # from which the next request is permitted
@@ -51,14 +51,9 @@ class RateLimiter:
         """Return whether there is a limit."""
         return bool(self._limit)
 
-    @property
-    def is_ready(self) -> bool:
-        """Return whether a request is permitted now."""
-        return self._clock() >= self.next_time
-
     def try_acquire(self) -> bool:
         """Return whether a request is permitted now, and count it if so."""
-        now = self._clock()
+        now = self.clock()
         if now < self.next_time:
             return False
         if self._limit:
@@ -73,7 +68,7 @@ class RateLimiter:
 
     def try_send(self) -> bool:
         """Return whether a permitted request may be sent now, and count it if so."""
-        now = self._clock()
+        now = self.clock()
         if now < self._resumes:
             self.next_send = self._resumes
             return False
@@ -89,7 +84,7 @@ class RateLimiter:
         """Allow no request for *seconds*; return whether this begins a pause, rather than continuing one."""
         if not self._pauses or seconds <= 0:
             return False
-        now = self._clock()
+        now = self.clock()
         begins = now >= self._resumes
         self._resumes = max(self._resumes, now + seconds)
         self.next_time = max(self.next_time, self._resumes)

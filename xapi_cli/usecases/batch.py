@@ -337,20 +337,21 @@ class Batch:
             self._add_result(self._failure(entry, outcome), entry.source)
             return None
         self._has_refused_retries = self._has_refused_retries or outcome.refused_retry is not None
+        elapsed_ms = round((time.monotonic() - request.started) * 1000)
         if self._jq is not None and outcome.response.status < 400:
             return self._add_long_result(
                 entry,
                 results.filtered_line(
                     entry,
                     outcome.response,
-                    request.elapsed_ms,
+                    elapsed_ms,
                     is_filtered=self._options.filter is not None,
                     conditions=self._options.expect,
                     redact=self._terminal.redactor.redact,
                 ),
             )
         try:
-            result = results.response_line(entry, outcome.response, request.elapsed_ms)
+            result = results.response_line(entry, outcome.response, elapsed_ms)
         except XapiError as error:  # the body cannot be decoded
             result = self._failure(entry, error)
         if isinstance(result, Result):

@@ -86,7 +86,7 @@ class FilterPool:
 
     What the results occupy until they are complete counts towards *budget*; if it has no room, only the line that
     *oldest* returns begins. Without *oldest*, results do not accumulate, and each line begins. At most *jobs* lines
-    are in flight, not counting those with slow jobs.
+    are in flight, not counting the `slow_lines`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FilterPool:
         self.loop, self.budget = loop, budget
         self.option = "--jq" if jq is None else jq.engine.option
         self._jq, self._compiled = jq, None if jq is None else jq.process
-        self._timeout, self._jobs, self._oldest = timeout, jobs, oldest
+        self._timeout, self._oldest = timeout, oldest
         self._is_sequential = jobs == 1
         self.quick = _Lane(1 if self._is_sequential else _QUICK_PROCESSES)
         self.slow = _Lane(_SLOW_PROCESSES)
@@ -117,9 +117,9 @@ class FilterPool:
         return bool(self.quick.jobs or self.slow.jobs)
 
     @property
-    def max_lines(self) -> int:
-        """Return how many lines may be in flight now: those with slow jobs do not count."""
-        return self._jobs if self._jq is None else self._jobs + min(self.slow.jobs, _MAX_SLOW)
+    def slow_lines(self) -> int:
+        """Return how many lines do not count as in flight now, because they have slow jobs."""
+        return min(self.slow.jobs, _MAX_SLOW)
 
     def add(self, job: FilterJob, then: Callable[[], None]) -> None:
         """Run *job*; call *then* when its result is available."""
