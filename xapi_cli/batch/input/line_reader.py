@@ -52,10 +52,24 @@ class LineReader:
     def next_line(self) -> Line | None:
         """Return the next line, or None if none is available yet or the input has ended (`has_ended`)."""
         while not self.has_ended:
-            if not self._ready and not self._fill():
-                return None
-            if self._ready and (line := self._counted(self._ready.popleft())) is not None:
-                return line
+            if not self._ready:
+                if not self._fill():
+                    return None
+                continue
+            raw = self._ready.popleft()
+            self.number += 1
+            self.position += len(raw)
+            digest = b""
+            if self._digest:
+                self._digest.update(raw)
+                digest = self._digest.copy().digest()
+            if self._is_too_long or len(raw) > MAX_LINE:
+                self._is_too_long = False
+                return Line(self.number, None, digest)
+            if self.number == 1 and raw.startswith(_BOM):
+                raw = raw[len(_BOM) :]
+            if raw.strip():
+                return Line(self.number, raw, digest)
         return None
 
     def has_rest(self, is_wanted: Callable[[int], bool] = bool) -> bool:
@@ -123,21 +137,6 @@ class LineReader:
             self.position += len(self._partial) - 1
             del self._partial[:-1]
             self._is_too_long = True
-
-    def _counted(self, raw: bytes) -> Line | None:
-        """Count the line *raw*; return it as a Line, or None if it is blank."""
-        self.number += 1
-        self.position += len(raw)
-        digest = b""
-        if self._digest:
-            self._digest.update(raw)
-            digest = self._digest.copy().digest()
-        if self._is_too_long or len(raw) > MAX_LINE:
-            self._is_too_long = False
-            return Line(self.number, None, digest)
-        if self.number == 1 and raw.startswith(_BOM):
-            raw = raw[len(_BOM) :]
-        return Line(self.number, raw, digest) if raw.strip() else None
 
 
 def _new_digest() -> "hashlib.blake2b":
