@@ -344,7 +344,9 @@ class Engine:
 
     def _time_to_next_event(self) -> float:
         """Return the maximum time to wait for events, in seconds."""
-        at = min(self._connections.next_grace_end, self._filters.next_check)
+        at = self._filters.next_check
+        if len(self._connections.busy) < len(self._requests):  # some may wait for a connection
+            at = min(at, self._connections.next_grace_end)
         if self._retries:
             at = min(at, self._retries[0][0])
         if self._held or self._unsent.waiting:
