@@ -61,7 +61,9 @@ Kind = tuple[Route, str, int]
 
 
 class Connection:
-    """A connection for *route* over the connected socket *sock*."""
+    """A connection for *route* over the connected socket *sock*; if it *is_lent*, another process gets it back."""
+
+    is_lent = False
 
     def __init__(self, sock: socket.socket, route: Route) -> None:
         sock.setblocking(False)
@@ -214,7 +216,7 @@ class Connection:
         return is_idle
 
     def give_back(self) -> bool:
-        """Return the connection to the process that lent it, which closes it here; False if it is not a loan."""
+        """Return a lent connection to its process, which closes it here; False if it is not given back."""
         return False
 
     def abort(self) -> None:

@@ -115,7 +115,7 @@ class ConnectionPool(Generic[K]):
         Return whether it is idle in this pool now.
         """
         if self._reuse.may_keep(connection):
-            if connection.give_back():
+            if connection.is_lent and connection.give_back():
                 with self._lock:
                     self._in_use.discard(connection)
                 return False

@@ -42,6 +42,8 @@ class LentConnection(Connection):
     One that *is_private* is never given back: its first request can contain a password, as that of a login does.
     """
 
+    is_lent = True
+
     def __init__(
         self, sock: socket.socket, route: Route, control: MessageSocket, loan: Loan, *, is_private: bool = False
     ) -> None:
