@@ -25,6 +25,8 @@ from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.http.pool import GRACE_PERIOD
+from xapi_cli.request.body.build import JSON
+from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call
 from xapi_cli.request.redirects import redirected_call
 
@@ -140,6 +142,38 @@ def test_a_request_is_sent_while_the_next_line_takes_long(api: Api) -> None:
     run.engine.close()
 
     assert has_arrived == [True]
+
+
+def test_a_request_that_waits_for_a_grace_period_is_sent_when_it_ends(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_TICK", 60)
+    start = time.monotonic()
+    with _engine(api, "/200", "/200", jobs=1) as run:
+        run.finish()
+
+    assert len(run.results) == 2
+    assert time.monotonic() - start < 30
+
+
+def test_an_idle_connection_is_watched_for_data_only() -> None:
+    """It takes data at any time, so it would keep the engine busy after an upload that ends after its response."""
+
+    def respond_early(peer: Peer) -> None:
+        while b"\r\n\r\n" not in peer.received:
+            peer.read_some()
+        peer.sock.sendall(OK)  # before the buffers have room for more of the request
+
+    with Server([respond_early, request(), serve()]) as server:
+        run = _Run(server, [Call("POST", f"{server.url}/", (), Text(b"x" * 16 * 1024 * 1024, JSON))])
+        run.finish()
+        start = time.monotonic()
+        run.engine.step(has_more=lambda: True)
+        waited = time.monotonic() - start
+        run.engine.close()
+
+    assert run.statuses == {1: 200}
+    assert waited > 0.1  # until the next look at the time limits
 
 
 def test_a_connection_that_the_server_closes_before_a_request_is_sent_is_not_used(
