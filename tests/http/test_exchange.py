@@ -1,8 +1,7 @@
 """One exchange, driven directly: no bytes over a connection, no clock."""
 
-import socket
-
 import gc
+import socket
 import weakref
 from contextlib import suppress
 

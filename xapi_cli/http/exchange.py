@@ -11,7 +11,7 @@ The invariants, and why they hold:
   that are left over, would be parsed as the response to the next request; a request that is not complete would be
   continued by the next one. So `end` requires for it that all of the request was sent, and all of the response was
   received, with no byte after it. Everything else costs a new connection, and nothing more.
-- **A response may arrive before the request is sent.** After a status that is no success, the rest of the request is
+- **A response may arrive before the request is sent.** After a status that is not a success, the rest of the request is
   not sent (RFC 9112, section 9.5). After a success, sending goes on: the server may read the request to its end.
 - **A failure to send is not the result.** The server may have sent a response before it closed the connection;
   otherwise, receiving reports the cause. So the driver stops sending and goes on receiving.
@@ -136,7 +136,7 @@ class Exchange:
         if self.head is None and (head := parser.head) is not None:
             self.head = head
             if head.status >= 300:
-                self._received_no_success(head)
+                self._received_unsuccessful(head)
         if self.is_discarding:
             self._discard()
 
@@ -163,7 +163,7 @@ class Exchange:
         """Whether nothing more is to be sent or received."""
         return self.has_response and self.has_sent_all
 
-    def _received_no_success(self, head: ResponseHead) -> None:
+    def _received_unsuccessful(self, head: ResponseHead) -> None:
         self.stops_sending = True
         if head.status == 407 and self.route.proxy:
             raise self.route.proxy.refusal(head.status)
