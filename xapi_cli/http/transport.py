@@ -102,7 +102,7 @@ class Transport:
                     raise
                 if self._trace is not None:
                     self._trace("* the server had closed that connection")
-                first_error, connection = error, None
+                first_error, connection = error.with_traceback(None), None  # it refers to this frame
         if connection is None:
             connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}"))
             self._pool.add(connection)
