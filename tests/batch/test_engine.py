@@ -1,7 +1,6 @@
 """The engine of a batch against a real server, without input lines and output."""
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,15 +12,14 @@ import pytest
 
 from tests.batch.server import Api, ReceivedRequest, Reply
 from tests.support.servers import OK, Peer, Server, Step, request, send, serve, wait_for
-from xapi_cli.batch import engine
+from xapi_cli.batch import engine, exchanges
 from xapi_cli.batch.engine import Engine
-from xapi_cli.batch.exchanges import BufferedExchange
+from xapi_cli.batch.exchanges import BlockSize
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.memory_budget import LIMIT, MemoryBudget
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.errors import NetworkError, TimeoutExpired
-from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
 from xapi_cli.http.pool import GRACE_PERIOD
@@ -242,17 +240,50 @@ def test_a_response_that_has_arrived_does_not_wait_for_all_that_has_arrived_of_l
     assert received <= 30_000  # from one of them
 
 
-def test_less_of_a_response_is_read_at_once_the_longer_its_processing_takes() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        exchange = BufferedExchange(Connection(ours, Route("http", "api.test", 80)), "GET", timeout=10)
-        sizes = []
-        for seconds in (0.0001, 0.0001, 0.0001, 0.001, 0.01, 0.01, 0.01):
-            exchange.took(seconds)
-            sizes.append(exchange.block // 1024)
+def test_less_of_all_responses_is_read_at_once_after_a_slow_block_and_more_after_quick_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "_TURN", 0)  # one event per turn
+    monkeypatch.setattr(exchanges, "BLOCK", 8 * 1024)
+    monkeypatch.setattr(exchanges, "_QUICK", 0)
+    may_continue, is_over, have_arrived = threading.Event(), threading.Event(), threading.Barrier(7)
 
-    assert sizes == [8, 32, 64, 64, 16, 4, 2]
-    assert exchange.used == pytest.approx(0.0313)
+    def arrive(peer: Peer) -> None:
+        have_arrived.wait(60)
+
+    head = send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    long = [request(), head, wait_for(may_continue), send(b"x" * 20_000), arrive, wait_for(is_over)]
+    with Server(*[long] * 6) as server:
+        run = _Run(server, [Call("GET", server.url + "/n")] * 6, jobs=6)
+        while run.budget.left > LIMIT - 6 * 250:  # bytes of each header
+            run.engine.step(has_more=lambda: False)
+        run.engine.step(has_more=lambda: False)  # after it, the process is not late
+        may_continue.set()
+        have_arrived.wait(60)
+        sizes = []
+        for is_quick in (True, True, True, False, False, False):
+            monkeypatch.setattr(exchanges, "_QUICK", 99 if is_quick else 0)
+            monkeypatch.setattr(exchanges, "_SLOW", 99 if is_quick else 0)
+            left = run.budget.left
+            run.engine.step(has_more=lambda: False)
+            sizes.append(left - run.budget.left)
+        run.engine.close()
+        is_over.set()
+
+    assert sizes == [20_000, 2048, 8192, 8192, 2048, 2048]
+
+
+def test_a_block_that_is_slow_among_many_quick_ones_has_no_lasting_effect() -> None:
+    """Another process may have run meanwhile."""
+    size = BlockSize()
+    sizes = []
+    for turn in ([0.0001] * 9, [0.001] * 9, [0.0001] * 9, [0.0001] * 99 + [0.01], [0.0001] * 9, [0.01] * 3):
+        for seconds in turn:
+            size.took(seconds)
+        size.end_turn()
+        sizes.append(size.bytes // 1024)
+
+    assert sizes == [8, 8, 32, 32, 64, 2]
 
 
 def test_a_response_that_others_overtook_does_not_wait_for_those_that_arrive_later(

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli.auth.login_gate import LoginGate
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.batch.composer import Composer
-from xapi_cli.batch.exchanges import BufferedExchange
+from xapi_cli.batch.exchanges import BlockSize, BufferedExchange
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
@@ -134,6 +134,7 @@ class Engine:
         self._room = RoomQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
         self._is_late = False  # the last turn ended before all events were processed
+        self._block = BlockSize()
         self._next_timeout_check = 0.0
 
     @property
@@ -367,7 +368,9 @@ class Engine:
             now = time.monotonic()
             if now - start >= _TURN:
                 self._is_late = True
-                return
+                break
+        if is_late:
+            self._block.end_turn()
 
     def _due(self, connection: Any) -> float:
         """Return when, on the monotonic clock, the response over *connection* is due; 0 for anything else: it is quick.
@@ -393,11 +396,14 @@ class Engine:
             self._connections.pause(exchange)
             return
         try:
-            reply = exchange.process(events, exchange.block if is_late else BLOCK)
+            reply = exchange.process(events, self._block.bytes if is_late else BLOCK)
         except NetworkError as error:
             self._budget.remove(memory)
             self._failed(exchange, request, error)
             return
+        finally:
+            if is_late:
+                self._block.took(time.monotonic() - now)
         if reply is not None:
             if memory:
                 self._budget.remove(memory)

@@ -10,8 +10,8 @@ from xapi_cli.http.connections import CarriedExchange
 from xapi_cli.http.exchange import DISCARD_TIMEOUT
 
 _SHORT_BLOCK = 2 * 1024  # bytes to read at once at first
-_GROWTH = 4  # the factor by which the next block is longer or shorter
-_QUICK, _SLOW = 0.0003, 0.002  # seconds to process a block: if it takes less, the next one is longer; if more, shorter
+_GROWTH = 4  # the factor by which the next blocks are longer or shorter
+_QUICK, _SLOW = 0.0003, 0.002  # seconds to process a block
 _HEADER_OVERHEAD = 200  # bytes of memory for the objects of a header field, without its text
 
 
@@ -21,7 +21,6 @@ class BufferedExchange(CarriedExchange):
     memory = 0  # approximate use by the incomplete response, in bytes
     used = 0.0  # seconds spent on it so far
     passed_over = 0.0  # when, on the monotonic clock, others were first processed before it; 0 if none were
-    block = _SHORT_BLOCK  # bytes to read at once while many responses have arrived
     _collected: bytes | bytearray = b""
 
     def events(self) -> int:
@@ -42,13 +41,9 @@ class BufferedExchange(CarriedExchange):
         return self._response() if self.is_done else None
 
     def took(self, seconds: float) -> None:
-        """Record that a block of the incomplete response took *seconds* to process; adapt the size of the next one."""
+        """Record that a block of the incomplete response took *seconds* to process."""
         self.used += seconds
         self.passed_over = 0.0
-        if seconds < _QUICK:
-            self.block = min(self.block * _GROWTH, BLOCK)
-        elif seconds > _SLOW:
-            self.block = max(self.block // _GROWTH, _SHORT_BLOCK)
 
     def time_out(self) -> BufferedResponse | TimeoutExpired | None:
         """Return the outcome after the timeout: an error, or the response if all that is needed has arrived.
@@ -97,3 +92,30 @@ class BufferedExchange(CarriedExchange):
     def _response(self) -> BufferedResponse:
         assert self.head is not None  # noqa: S101 - the response is complete
         return BufferedResponse(self.head, b"" if self.is_discarding else self._collected)
+
+
+class BlockSize:
+    """The number of `bytes` to read of a response at once, while many have arrived.
+
+    It is the same for all responses, and shorter after each slow block. If each response had its own, many responses
+    could begin with a part that is processed quickly, and go on with a long block of chunks of one byte each. It is
+    longer again after a turn whose blocks were quick on average. So a block that was slow only because other processes
+    ran has little effect.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = _SHORT_BLOCK
+        self._seconds, self._count = 0.0, 0  # of the blocks of this turn
+
+    def took(self, seconds: float) -> None:
+        """Record that a block took *seconds* to process."""
+        self._seconds += seconds
+        self._count += 1
+        if seconds > _SLOW:
+            self.bytes = max(self.bytes // _GROWTH, _SHORT_BLOCK)
+
+    def end_turn(self) -> None:
+        """Read more at once if that was quick since the last call."""
+        if self._seconds < self._count * _QUICK:
+            self.bytes = min(self.bytes * _GROWTH, BLOCK)
+        self._seconds, self._count = 0.0, 0
