@@ -1,14 +1,17 @@
 """The engine of a batch against a real server, without input lines and output."""
 
 import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import trustme
 
 from tests.batch.server import Api, ReceivedRequest, Reply
 from tests.support.servers import OK, Peer, Server, Step, request, send, serve, wait_for
@@ -51,7 +54,7 @@ class _Run:
             note=self.notes.append,
         )
         self.engine = Engine(
-            Network(timeout=10, ca_bundle=None, environ=os.environ),
+            Network(timeout=10, ca_bundle=options.pop("ca_bundle", None), environ=os.environ),
             policy,
             cast("Any", None),
             jobs=options.pop("jobs", 4),
@@ -238,6 +241,46 @@ def test_a_response_that_has_arrived_does_not_wait_for_all_that_has_arrived_of_l
         is_over.set()
 
     assert received <= 30_000  # from one of them
+
+
+def test_a_response_over_tls_does_not_wait_for_all_of_a_record_of_each_longer_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine, "_TURN", 0)  # one event per turn
+    monkeypatch.setattr(engine, "_MAX_HANDICAP", 0)
+    monkeypatch.setattr(exchanges, "_QUICK", 0)
+    ca, tls, bundle = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), str(tmp_path / "ca.pem")
+    ca.issue_cert("127.0.0.1").configure_cert(tls)
+    ca.cert_pem.write_to_path(bundle)
+    tls.num_tickets = 0  # they would be events
+    requested: list[Peer] = []
+    may_arrive, is_over = threading.Event(), threading.Event()
+    long_ones_have_arrived, have_arrived = threading.Barrier(5), threading.Barrier(6)
+
+    def wait_for_long_ones(peer: Peer) -> None:
+        long_ones_have_arrived.wait(60)
+
+    def arrive(peer: Peer) -> None:
+        have_arrived.wait(60)
+
+    first, then = [request(), requested.append, wait_for(may_arrive)], [arrive, wait_for(is_over)]
+    long = [*first, send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 40_000), wait_for_long_ones]
+    short = [*first, wait_for_long_ones, send(OK)]  # becomes ready last, and so is last in the list of epoll
+    with Server(*[[*long, *then]] * 4, [*short, *then], tls=tls) as server:
+        run = _Run(server, [Call("GET", server.url + "/n")] * 5, jobs=5, ca_bundle=bundle)
+        while len(requested) < 5:
+            run.engine.step(has_more=lambda: False)
+        may_arrive.set()
+        have_arrived.wait(60)
+        left = run.budget.left
+        while not run.results:
+            run.engine.step(has_more=lambda: False)
+        received = left - run.budget.left
+        run.engine.close()
+        is_over.set()
+
+    # a record has 16 KiB: all of one record is read while the process is not late yet
+    assert received <= 16 * 1024 + 4 * 3 * 1024
 
 
 def test_less_of_all_responses_is_read_at_once_after_a_slow_block_and_more_after_quick_ones(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
 
 BLOCK = 64 * 1024
-_RECORD = 16 * 1024  # bytes of data in a TLS record, at most (RFC 8446, section 5.1)
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -115,6 +114,11 @@ class Connection:
             self.wait(wait, receiving=True)
         self.tls = tls_socket.version()
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether OpenSSL holds the rest of a TLS record, all of which it has read: no selector reports that."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
     def receive(self, wait: "Wait", size: int = BLOCK) -> bytes:
         """Wait for data and return at most *size* bytes; b"" if the peer closed the connection."""
         while (data := self.receive_now(size)) is None:
@@ -124,13 +128,13 @@ class Connection:
     def receive_now(self, size: int = BLOCK) -> bytes | None:
         """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed.
 
-        With TLS, all of a record is returned: a selector does not report the rest, which OpenSSL has read.
+        With TLS, a selector does not report what remains, only an `EventLoop` does: see `has_unread`.
 
         Raises ConnectionResetError after the last data if the peer reset the connection, even if sending has
         reported it.
         """
         try:
-            data = self._socket.recv(max(size, _RECORD) if self.tls else size)
+            data = self._socket.recv(size)
         except _WOULD_BLOCK as error:
             self._record_event(error, receiving=True)
             return None

@@ -14,6 +14,10 @@ from xapi_cli.errors import NetworkError
 class Watched(Protocol):
     """What a selector can wait for."""
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether data has arrived that a selector does not report."""
+
     def fileno(self) -> int:
         """Return the descriptor."""
 
@@ -22,7 +26,11 @@ class Watched(Protocol):
 
 
 class EventLoop:
-    """Watch connections, and run blocking functions in threads."""
+    """Watch connections, and run blocking functions in threads.
+
+    A connection that is watched for data is yielded as long as there is some, even if only OpenSSL holds it, which the
+    selector does not report. So the caller of `ready` may read a part of what has arrived.
+    """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -33,6 +41,7 @@ class EventLoop:
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
         self._watched: dict[Watched, int] = {}  # events of the selector; 0 if it is not registered there
         self._pipes = set[int]()
+        self._yielded = set[Watched]()  # since the last check; of these, some data may have been read
 
     def wake(self) -> None:
         """Make `ready` return; thread-safe."""
@@ -54,6 +63,7 @@ class EventLoop:
 
     def unwatch(self, connection: Watched) -> None:
         """Stop watching *connection*."""
+        self._yielded.discard(connection)
         if self._watched.pop(connection, 0):
             self._selector.unregister(connection)
 
@@ -75,11 +85,12 @@ class EventLoop:
         The events are sorted by what *order* returns for the connection or pipe. The caller may leave some of them: the
         next call yields them again.
         """
-        ready = self._selector.select(timeout)
+        ready = self._select(timeout)
         if order is not None:
             ready.sort(key=lambda each: order(each[0].fileobj))
         for key, events in ready:
             if key.fileobj in self._watched:
+                self._yielded.add(key.fileobj)
                 yield key.fileobj, events
             elif key.fileobj is self._wakeups:
                 self._run_callbacks()
@@ -89,7 +100,7 @@ class EventLoop:
 
     def pending(self) -> set[Any]:
         """Return the connections that have events now."""
-        return {key.fileobj for key, _ in self._selector.select(0)}
+        return {key.fileobj for key, _ in self._select(0)}
 
     def run_in_thread(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run *work*, which blocks, in a thread; call *then* with its result or exception in the loop's thread."""
@@ -112,6 +123,16 @@ class EventLoop:
         self._selector.close()
         self._wakeups.close()
         self._waker.close()
+
+    def _select(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what has events, and what has unread data and is watched for it; without any, wait for events."""
+        self._yielded = {each for each in self._yielded if each.has_unread}
+        unread = {each for each in self._yielded if self._watched[each] & selectors.EVENT_READ}
+        ready = self._selector.select(0 if unread else timeout)
+        if not unread:
+            return ready
+        others = [(key, events) for key, events in ready if key.fileobj not in unread]
+        return [*others, *((self._selector.get_key(each), self._watched[each]) for each in unread)]
 
     def _run_callbacks(self) -> None:
         with suppress(OSError):
