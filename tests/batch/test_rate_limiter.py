@@ -367,6 +367,29 @@ def test_requests_of_which_nothing_was_sent_end_if_the_batch_stops(dials: _Dials
         assert (run.engine.in_flight, len(run.api.requests)) == (0, 2)
 
 
+@pytest.mark.parametrize(("status", "is_sent"), [(503, False), (303, True)])
+def test_of_requests_that_the_rate_holds_again_only_those_after_a_redirect_are_sent_if_the_batch_stops(
+    dials: _Dials, status: int, is_sent: bool
+) -> None:
+    headers = (("Retry-After", "0"), ("Location", "/end"))
+
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=status, headers=headers) if received.path == "/n/0" else Reply()
+
+    with running(response, 4, retries=1, rate=2) as run:
+        dials.open_for_4_lines(run)
+        run.until(lambda: len(run.outcomes) == 1 and len(run.api.requests) == 2)
+        end = time.monotonic() + 5 * GRACE_PERIOD  # then, it has a connection
+        run.until(lambda: time.monotonic() >= end)
+        assert (run.engine.in_flight, len(run.api.requests)) == (3, 2)
+        run.engine.stop()
+        run.settle()
+        assert run.engine.in_flight == is_sent
+        run.clock.now += 1
+        run.until(lambda: run.engine.in_flight == 0)
+        assert [each.path for each in run.api.requests[2:]] == ["/end"] * is_sent
+
+
 def test_a_request_that_waits_for_a_connection_ends_if_the_batch_stops(dials: _Dials) -> None:
     dials.prompt = 1
     with running(lambda received: Reply(), 2) as run:

@@ -148,7 +148,7 @@ class Engine:
 
         These end when the engine stops.
         """
-        return [*(each[2] for each in self._retries), *self._unsent.droppable, *self._connections.unsent()]
+        return [*(each[2] for each in self._retries), *self._unsent.droppable, *self._droppable_on_connections]
 
     @property
     def holds_line(self) -> bool:
@@ -198,7 +198,7 @@ class Engine:
 
     def cancel(self, error: XapiError) -> None:
         """End all requests in flight with *error*."""
-        self._connections.drop_unsent()  # the log has only what may have been sent
+        self._connections.drop(self._connections.unsent())  # the log has only what may have been sent
         for request in sorted(self._requests, key=lambda each: each.number):
             if request.exchange is not None:
                 self._connections.release(request.exchange, is_reusable=False)
@@ -311,7 +311,12 @@ class Engine:
             self._end(request)
         self._retries.clear()
         self._unsent.drop()
-        self._connections.drop_unsent()
+        self._connections.drop(self._droppable_on_connections)
+
+    @property
+    def _droppable_on_connections(self) -> list[InFlight]:
+        unsent = self._connections.unsent()
+        return [each for each in unsent if each.step is None or not each.follows_redirect(each.step)]
 
     def _logging_in(self, begins: bool) -> None:
         if begins:

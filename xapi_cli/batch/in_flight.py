@@ -44,6 +44,10 @@ class InFlight:
         exchange.head_size = len(self.data) - (body.length if body is not None and step.to_api else 0)
         return exchange
 
+    def follows_redirect(self, step: Send[Call]) -> bool:
+        """Return whether *step* follows a redirect, so that the call of the entry was processed."""
+        return step.call is not self.entry.call
+
     @property
     def number(self) -> int:
         """Return the number of the input line."""

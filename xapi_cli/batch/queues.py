@@ -40,12 +40,12 @@ class SendQueue:
 
     @property
     def droppable(self) -> list[InFlight]:
-        """Return the waiting requests, except those that follow a redirect: their calls were processed."""
-        return [request for request, step in self.waiting if step.call is request.entry.call]
+        """Return the waiting requests, except those that follow a redirect."""
+        return [request for request, step in self.waiting if not request.follows_redirect(step)]
 
     def drop(self) -> None:
         """Remove the requests that are `droppable`."""
-        self.waiting = deque(each for each in self.waiting if each[1].call is not each[0].entry.call)
+        self.waiting = deque(each for each in self.waiting if each[0].follows_redirect(each[1]))
 
     def clear(self) -> None:
         """Remove all requests."""

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
@@ -26,6 +26,7 @@ class CarriedExchange(Exchange):
     """
 
     is_watched = False  # for the events that the exchange needs, otherwise as an idle connection
+    is_held = False  # it has a connection, but may not be sent yet
 
     def __init__(
         self,
@@ -210,14 +211,14 @@ class Connections(Generic[R, E]):
                 waiting.remove(request)
 
     def unsent(self) -> list[R]:
-        """Return the requests of which nothing was sent so far: they have no connection, or are held."""
+        """Return the requests that were never sent, and those that are held, maybe after an earlier attempt."""
         waiting = [request for each in self._waiting.values() for request in each if not request.attempts]
-        begun = [each for each, exchange in self._begun if each.exchange is exchange and each.attempts == 1]
-        return waiting + begun
+        begun = [(each, exchange) for each, exchange in self._begun if each.exchange is exchange]
+        return waiting + [each for each, exchange in begun if each.attempts == 1 or exchange.is_held]
 
-    def drop_unsent(self) -> None:
-        """Remove the requests that `unsent` returns."""
-        for request in self.unsent():
+    def drop(self, requests: Iterable[R]) -> None:
+        """Remove *requests*, which are `unsent`."""
+        for request in requests:
             if request.exchange is not None:
                 self._take_back(request, request.exchange)
             else:
@@ -310,7 +311,8 @@ class Connections(Generic[R, E]):
         self._begun, self.holds_requests = begun, True
         for request, exchange in begun:
             if request.exchange is exchange:
-                exchange.was_idle, exchange.expires = True, float("inf")
+                exchange.is_held = exchange.was_idle = True
+                exchange.expires = float("inf")
                 self._loop.watch(exchange.connection, 0)
 
     def _send_elsewhere(self, request: R, exchange: E) -> None:
