@@ -10,6 +10,7 @@ import selectors
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +64,8 @@ class Connection:
     """A connection for *route* over the connected socket *sock*; if it *is_lent*, another process gets it back."""
 
     is_lent = False
+    # returns the bytes of a TLS record that OpenSSL has read, and no selector reports; None without TLS
+    unread: Callable[[], int] | None = None
 
     def __init__(self, sock: socket.socket, route: Route) -> None:
         sock.setblocking(False)
@@ -112,12 +115,7 @@ class Connection:
             except _WOULD_BLOCK as error:
                 self._record_event(error, receiving=True)
             self.wait(wait, receiving=True)
-        self.tls = tls_socket.version()
-
-    @property
-    def has_unread(self) -> bool:
-        """Return whether OpenSSL holds the rest of a TLS record, all of which it has read: no selector reports that."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+        self.tls, self.unread = tls_socket.version(), tls_socket.pending
 
     def receive(self, wait: "Wait", size: int = BLOCK) -> bytes:
         """Wait for data and return at most *size* bytes; b"" if the peer closed the connection."""
@@ -128,10 +126,8 @@ class Connection:
     def receive_now(self, size: int = BLOCK) -> bytes | None:
         """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed.
 
-        With TLS, a selector does not report what remains, only an `EventLoop` does: see `has_unread`.
-
-        Raises ConnectionResetError after the last data if the peer reset the connection, even if sending has
-        reported it.
+        With TLS, only an `EventLoop` reports what remains, not a selector: see `unread`. Raises ConnectionResetError
+        after the last data if the peer reset the connection, even if sending has reported it.
         """
         try:
             data = self._socket.recv(size)

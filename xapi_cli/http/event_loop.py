@@ -15,8 +15,8 @@ class Watched(Protocol):
     """What a selector can wait for."""
 
     @property
-    def has_unread(self) -> bool:
-        """Return whether data has arrived that a selector does not report."""
+    def unread(self) -> Callable[[], int] | None:
+        """Return the function that returns how many bytes arrived that a selector does not report; None if none do."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -41,7 +41,7 @@ class EventLoop:
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
         self._watched: dict[Watched, int] = {}  # events of the selector; 0 if it is not registered there
         self._pipes = set[int]()
-        self._yielded = set[Watched]()  # since the last check; of these, some data may have been read
+        self._partly_read = set[Watched]()  # those with `unread` data, perhaps
 
     def wake(self) -> None:
         """Make `ready` return; thread-safe."""
@@ -63,7 +63,7 @@ class EventLoop:
 
     def unwatch(self, connection: Watched) -> None:
         """Stop watching *connection*."""
-        self._yielded.discard(connection)
+        self._partly_read.discard(connection)
         if self._watched.pop(connection, 0):
             self._selector.unregister(connection)
 
@@ -85,12 +85,13 @@ class EventLoop:
         The events are sorted by what *order* returns for the connection or pipe. The caller may leave some of them: the
         next call yields them again.
         """
-        ready = self._select(timeout)
+        ready = self._select(timeout) if self._partly_read else self._selector.select(timeout)
         if order is not None:
             ready.sort(key=lambda each: order(each[0].fileobj))
         for key, events in ready:
             if key.fileobj in self._watched:
-                self._yielded.add(key.fileobj)
+                if key.fileobj.unread is not None:
+                    self._partly_read.add(key.fileobj)
                 yield key.fileobj, events
             elif key.fileobj is self._wakeups:
                 self._run_callbacks()
@@ -126,8 +127,8 @@ class EventLoop:
 
     def _select(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what has events, and what has unread data and is watched for it; without any, wait for events."""
-        self._yielded = {each for each in self._yielded if each.has_unread}
-        unread = {each for each in self._yielded if self._watched[each] & selectors.EVENT_READ}
+        self._partly_read = {each for each in self._partly_read if each.unread is not None and each.unread()}
+        unread = {each for each in self._partly_read if self._watched[each] & selectors.EVENT_READ}
         ready = self._selector.select(0 if unread else timeout)
         if not unread:
             return ready

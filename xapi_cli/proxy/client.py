@@ -40,7 +40,7 @@ _MAX_OUTPUT = 262_144  # bytes of a response that the client has not read; then 
 class Client:
     """The connected socket *sock*; *port* is the TCP port of the proxy, None on a Unix socket."""
 
-    has_unread = False  # without TLS, a selector reports all that has arrived
+    unread = None  # a selector reports all that has arrived
 
     def __init__(self, sock: socket.socket, port: int | None) -> None:
         sock.setblocking(False)
