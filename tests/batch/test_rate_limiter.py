@@ -464,6 +464,23 @@ def test_a_429_with_retry_after_delays_the_lines_that_have_a_connection_already(
         run.until(lambda: len(run.api.requests) == 4)
 
 
+def test_without_a_rate_a_429_with_retry_after_delays_the_lines_whose_connections_open_later(dials: _Dials) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=429, headers=(("Retry-After", "300"),)) if len(run.api.requests) == 1 else Reply()
+
+    dials.prompt = 1
+    with running(response, 4, retries=1) as run:
+        run.until(lambda: bool(run.notes))
+        dials.may_open.set()
+        wait_until(lambda: len(dials.opened) == 4, "all connections are open")
+        run.clock.now += 299
+        run.settle()
+        assert len(run.api.requests) == 1
+        run.clock.now += 1
+        run.until(lambda: len(run.outcomes) == 3)
+        assert len(run.api.requests) == 4
+
+
 @pytest.mark.parametrize(
     "pauses, headers", [(False, (("Retry-After", "300"),)), (True, ()), (True, (("Retry-After", "301"),))]
 )

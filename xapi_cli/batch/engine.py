@@ -112,8 +112,9 @@ class Engine:
             on_error=self._resume,
             log=log,
             collects=True,
-            may_send=limiter.try_send if limiter.has_rate else None,
         )
+        if limiter.has_rate:
+            self._connections.may_send = limiter.try_send
         self._gate: LoginGate[InFlight] = LoginGate(
             tokens,
             self._loop,
@@ -436,6 +437,7 @@ class Engine:
         """If the API asks for a pause in *reply*, send nothing for that long."""
         seconds = retry.requested_pause(reply.status, reply.raw_headers)
         if seconds is not None and self._limiter.pause(seconds):
+            self._connections.may_send = self._limiter.try_send  # some wait for a connection
             self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
 
     def _failed(self, exchange: BufferedExchange, request: InFlight, error: XapiError) -> None:

@@ -72,6 +72,8 @@ class RateLimiter:
         if now < self._resumes:
             self.next_send = self._resumes
             return False
+        if not self._limit:
+            return True
         while self._sent and self._sent[0] + self._window <= now:
             self._sent.popleft()
         if len(self._sent) >= self._limit:

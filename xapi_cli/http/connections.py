@@ -108,9 +108,10 @@ class Connections(Generic[R, E]):
 
     *timeout* limits each wait of a connection, in seconds. *on_error* receives a waiting
     request and the exception if no connection could be opened for it. *log* gets all exchanges.
-    If it *collects*, a request that gets a connection is sent by the next `flush`, otherwise immediately. *may_send*
-    returns whether a request may be sent now; if not, a later `flush` sends it.
+    If it *collects*, a request that gets a connection is sent by the next `flush`, otherwise immediately.
     """
+
+    may_send: Callable[[], bool] | None = None  # whether a request may be sent now; if not, a later `flush` sends it
 
     def __init__(
         self,
@@ -121,9 +122,8 @@ class Connections(Generic[R, E]):
         log: "RequestLog | None" = None,
         *,
         collects: bool = False,
-        may_send: Callable[[], bool] | None = None,
     ) -> None:
-        self._log, self._collects, self._may_send = log, collects, may_send
+        self._log, self._collects = log, collects
         self._network, self._loop, self._timeout, self._on_error = network, loop, timeout, on_error
         self.busy: dict[Connection, R] = {}
         # if requests are collected, `flush` checks the connections, when it sends
@@ -172,7 +172,7 @@ class Connections(Generic[R, E]):
                 if self._collects and exchange.was_idle and not exchange.connection.is_idle():
                     self._send_elsewhere(request, exchange)
                     continue
-                if self._may_send is not None and not self._may_send():
+                if self.may_send is not None and not self.may_send():
                     self._hold(begun[number:] + self._begun)
                     return
                 self._send_begun(request, exchange)
@@ -335,7 +335,7 @@ class Connections(Generic[R, E]):
             self.release(exchange, is_reusable=False)
             self._on_error(request, error)
             return
-        if exchange.unsent or exchange.over_tls or not exchange.is_reused or self._may_send is not None:
+        if exchange.unsent or exchange.over_tls or not exchange.is_reused or exchange.is_held:
             self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
 
     def _dial_for_waiting(self, route: Route) -> None:
