@@ -238,16 +238,16 @@ def test_requests_are_sent_when_the_rate_permits_them_with_any_number_of_jobs() 
 
 
 class _Dials:
-    """Connections, of which all but the first *prompt* open only when they *may_open*."""
+    """Open the first *immediate* connections immediately, and the others when *may_open* is set."""
 
     def __init__(self) -> None:
-        self.prompt, self.may_open, self.opened = 0, threading.Event(), list[Connection]()
+        self.immediate, self.may_open, self.opened = 0, threading.Event(), list[Connection]()
         self._dial, self._begun, self._ended = Network.dial, 0, 0
 
     def dial(self, network: Network, route: Route) -> Connection:
         self._begun += 1
         try:
-            if self._begun > self.prompt:
+            if self._begun > self.immediate:
                 self.may_open.wait(60)
             connection = self._dial(network, route)
             self.opened.append(connection)
@@ -256,7 +256,7 @@ class _Dials:
         return connection
 
     def close(self) -> None:
-        """Close all connections, also those that opened after the engine was closed."""
+        """Close all connections, including those that opened after the engine was closed."""
         self.may_open.set()
         wait_until(lambda: self._ended == self._begun, "no connection is being opened")
         for each in self.opened:
@@ -391,7 +391,7 @@ def test_of_requests_that_the_rate_holds_again_only_those_after_a_redirect_are_s
 
 
 def test_a_request_that_waits_for_a_connection_ends_if_the_batch_stops(dials: _Dials) -> None:
-    dials.prompt = 1
+    dials.immediate = 1
     with running(lambda received: Reply(), 2) as run:
         run.until(lambda: run.engine.in_flight == 2)
         run.until(lambda: len(run.outcomes) == 1)
@@ -468,7 +468,7 @@ def test_without_a_rate_a_429_with_retry_after_delays_the_lines_whose_connection
     def response(received: ReceivedRequest) -> Reply:
         return Reply(status=429, headers=(("Retry-After", "300"),)) if len(run.api.requests) == 1 else Reply()
 
-    dials.prompt = 1
+    dials.immediate = 1
     with running(response, 4, retries=1) as run:
         run.until(lambda: bool(run.notes))
         dials.may_open.set()

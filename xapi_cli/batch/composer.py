@@ -31,7 +31,7 @@ class Composer:
 
     def _route_to(self, server: str) -> tuple[Route, str]:
         """Return the route to *server*, and what precedes the path in the target of a request."""
-        route = self._network.route_to(server)
+        route = self._network.route_to_server(server)
         return route, server if route.is_forwarded else ""
 
     def _new_common(self, key: tuple[str, str | None], call: Call, token: Token | None) -> tuple[Route, str, bytes]:

@@ -3,22 +3,22 @@
 Only DNS lookups, connection setup, TLS handshakes and logins block; they run in separate threads, except a login that
 may prompt the user. `make bench-batch` measures the throughput.
 
-A request is in `_requests` from the line that it comes from until its result is complete. Its flow (`http.flow`)
+A request is in `_requests` from when its line is started until its result is complete. Its flow (`http.flow`)
 decides what it does next, and each step leads to one place where it waits:
 
 - to be sent: in `_unsent`, until the rate limiter permits it; then with the connections, until there is one, and until
   the requests before it that had to wait for one leave room in the rate
 - on a connection, until its response is complete, fails, or times out
 - for a login: with the gate, which starts one login for all
-- for a retry: in `_retries`, until its time has come
-- for its output: in `_long_responses`, a few milliseconds at a time, with the filters, or for memory in `_room`
+- for a retry: in `_retries`, until it is due
+- for its output: in `_long_responses`, a few milliseconds at a time, with the filters, or for memory in `_memory_queue`
 
-New lines are held back: when as many requests as *jobs* are in flight, when the rate limiter does not permit them, when
-the memory budget has no room, or when the token is about to change. A request that has begun goes on, so that memory is
-freed and a rejected token is replaced; only its response waits while the budget has no room. One request is exempt from
-the memory budget, or all could wait for room: the one whose end lets others end. While long responses that have arrived
-are processed or filtered, new lines, and the first 64 KiB of each response, use a reserve: no line waits for the
-processing of another.
+New lines are held back while as many requests as *jobs* are in flight, while the rate limiter does not permit them,
+while the memory budget has no room, and while the token is about to change. A request that has begun goes on, so that
+memory is freed and a rejected token is replaced; only its response waits while the budget has no room. One request is
+exempt from the memory budget, or all could wait for room: the one whose end lets others end. While long responses that
+have arrived are processed or filtered, new lines, and the first 64 KiB of each response, use a reserve: no line waits
+for the processing of another.
 """
 
 import heapq
@@ -36,7 +36,7 @@ from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.jq.pool import FilterPool
 from xapi_cli.batch.memory_budget import MemoryBudget
-from xapi_cli.batch.queues import FairQueue, RoomQueue, SendQueue
+from xapi_cli.batch.queues import FairQueue, MemoryQueue, SendQueue
 from xapi_cli.batch.rate_limiter import RateLimiter
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.errors import UNAUTHORIZED, NetworkError, XapiError
@@ -71,9 +71,9 @@ class Engine:
     *next_entry* returns None if there is currently nothing to send; `wake`, which is thread-safe, makes the engine call
     it again. *on_done* returns an iterator over the remaining steps if a response is long, else None; the engine
     interleaves these steps with other work. A step that yields a number waits until *budget* has room for that many
-    bytes. One that yields a job waits until *jq* has filtered its document; a request with a slow job leaves the
-    *jobs*. With *ordered*, the result of a finished request may stay in the memory budget until all earlier requests
-    have finished. *limiter* decides when a request may be sent.
+    bytes. One that yields a job waits until *jq* has filtered its document; a request with a slow filter job no longer
+    counts toward *jobs*. With *ordered*, the result of a finished request may stay in the memory budget until all
+    earlier requests have finished. *limiter* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False after it. With
     *interactive*, a login may prompt the user; it then blocks the engine. *timeout* is in seconds. *log* gets each
@@ -132,7 +132,7 @@ class Engine:
         self._jobs, self._has_filter = jobs, jq is not None
         self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
         self._long_responses = FairQueue(self._wait)
-        self._room = RoomQueue(budget, self._long_responses.add, oldest)
+        self._memory_queue = MemoryQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
         self._is_late = False  # the last turn ended before all events were processed
         self._block = BlockSize()
@@ -153,7 +153,7 @@ class Engine:
 
     @property
     def holds_line(self) -> bool:
-        """Return whether a line has been taken from the input that the rate limiter has not permitted yet."""
+        """Return whether a line that was read from the input waits for the rate limiter."""
         return self._held is not None
 
     @property
@@ -180,8 +180,8 @@ class Engine:
         Return False if no request is in flight and none will follow: the engine is stopping, or
         *has_more* returns False.
         """
-        if self._room.waiting:
-            self._room.run()
+        if self._memory_queue.waiting:
+            self._memory_queue.run()
         if self._is_stopping:
             self._drop_delayed()
         self._start_requests()
@@ -189,23 +189,23 @@ class Engine:
             return False
         self._process_events(0.0 if self._long_responses.waiting else self._time_to_next_event())
         if self._long_responses.waiting and (request := self._long_responses.run()) is not None:
-            self._room.remove(request)
+            self._memory_queue.remove(request)
             self._end(request)
         return True
 
     def stop(self) -> None:
-        """Send nothing of further lines; the requests in flight can finish."""
+        """Start no more requests, and drop those that are `delayed`; the others in flight can finish."""
         self._is_stopping = True
 
     def cancel(self, error: XapiError) -> None:
         """End all requests in flight with *error*."""
-        self._connections.drop(self._connections.unsent())  # the log has only what may have been sent
+        self._connections.drop(self._connections.unsent_requests())  # the log has only what may have been sent
         for request in sorted(self._requests, key=lambda each: each.number):
             if request.exchange is not None:
                 self._connections.release(request.exchange, is_reusable=False)
             self._finish(request, error)
         self._long_responses.clear()
-        self._room.clear()
+        self._memory_queue.clear()
         self._filters.close()
         self._retries.clear()
         self._unsent.clear()
@@ -224,7 +224,7 @@ class Engine:
         flush_time = time.monotonic() + _LONGEST_COLLECTION
         jobs = self._jobs
         if self._has_filter:
-            jobs += self._filters.slow_lines  # no request that starts gets to its filter
+            jobs += self._filters.slow_lines  # constant here: a request that starts cannot reach its filter yet
         while len(self._requests) < jobs and not (self._is_stopping or self._gate.is_closed):
             if (now := time.monotonic()) >= flush_time:
                 self._connections.flush()
@@ -273,8 +273,8 @@ class Engine:
     def _send(self, request: InFlight, step: Send[Call]) -> None:
         request.step = step
         route, request.data = self._composer.compose(step)
-        send = self._connections.resend if request.is_resent else self._connections.send
-        request.is_resent = False
+        send = self._connections.resend if request.needs_new_connection else self._connections.send
+        request.needs_new_connection = False
         send(request, route)
 
     def _finish(self, request: InFlight, outcome: Outcome) -> None:
@@ -291,7 +291,7 @@ class Engine:
     def _wait(self, request: InFlight, steps: Steps, awaited: FilterJob | int) -> None:
         """Filter the document of a job, or wait for memory; then continue with *steps* of *request*."""
         if isinstance(awaited, int):
-            self._room.add(request, steps, awaited)
+            self._memory_queue.add(request, steps, awaited)
             return
 
         def then() -> None:
@@ -316,7 +316,7 @@ class Engine:
 
     @property
     def _droppable_on_connections(self) -> list[InFlight]:
-        unsent = self._connections.unsent()
+        unsent = self._connections.unsent_requests()
         return [each for each in unsent if each.step is None or not each.follows_redirect(each.step)]
 
     def _logging_in(self, begins: bool) -> None:
@@ -402,7 +402,7 @@ class Engine:
             self._connections.pause(exchange)
             return
         try:
-            reply = exchange.process(events, self._block.bytes if is_late else BLOCK)
+            response = exchange.process(events, self._block.bytes if is_late else BLOCK)
         except NetworkError as error:
             self._budget.remove(memory)
             self._failed(exchange, request, error)
@@ -410,10 +410,10 @@ class Engine:
         finally:
             if is_late:
                 self._block.took(time.monotonic() - now)
-        if reply is not None:
+        if response is not None:
             if memory:
                 self._budget.remove(memory)
-            self._received(exchange, request, reply)
+            self._received(exchange, request, response)
             return
         self._budget.add(exchange.memory - memory)
         if exchange.head is not None:
@@ -427,24 +427,24 @@ class Engine:
         if token is not None and status != UNAUTHORIZED:
             self._tokens.accepted(token, status)
 
-    def _received(self, exchange: BufferedExchange, request: InFlight, reply: BufferedResponse) -> None:
-        if reply.status >= 400 and request.step is not None and request.step.to_api:
-            self._pause_if_asked(reply)
+    def _received(self, exchange: BufferedExchange, request: InFlight, response: BufferedResponse) -> None:
+        if response.status >= 400 and request.step is not None and request.step.to_api:
+            self._pause_if_asked(response)
         self._connections.release(exchange, is_reusable=exchange.end(exchange.connection))
-        self._resume(request, reply)
+        self._resume(request, response)
 
-    def _pause_if_asked(self, reply: BufferedResponse) -> None:
-        """If the API asks for a pause in *reply*, send nothing for that long."""
-        seconds = retry.requested_pause(reply.status, reply.raw_headers)
+    def _pause_if_asked(self, response: BufferedResponse) -> None:
+        """If the API asks for a pause in *response*, send nothing for that long."""
+        seconds = retry.requested_pause(response.status, response.raw_headers)
         if seconds is not None and self._limiter.pause(seconds):
             self._connections.may_send = self._limiter.try_send  # some wait for a connection
-            self._on_pause(f"the API responded with {reply.status}; sending no requests for {seconds:.1f} s")
+            self._on_pause(f"the API responded with {response.status}; sending no requests for {seconds:.1f} s")
 
     def _failed(self, exchange: BufferedExchange, request: InFlight, error: XapiError) -> None:
         step = request.step
         self._connections.release(exchange, is_reusable=False)
         if exchange.may_resend and isinstance(error, NetworkError) and step is not None:
-            request.is_resent = True
+            request.needs_new_connection = True
             self._unsent.add(request, step)
             self._unsent.run()
         else:

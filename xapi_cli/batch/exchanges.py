@@ -9,7 +9,7 @@ from xapi_cli.http.connection import BLOCK
 from xapi_cli.http.connections import CarriedExchange
 from xapi_cli.http.exchange import DISCARD_TIMEOUT
 
-_SHORT_BLOCK = 2 * 1024  # bytes to read at once at first
+_SHORT_BLOCK = 2 * 1024  # bytes per read, initially
 _GROWTH = 4  # the factor by which the next blocks are longer or shorter
 _QUICK, _SLOW = 0.0003, 0.002  # seconds to process a block
 _HEADER_OVERHEAD = 200  # bytes of memory for the objects of a header field, without its text

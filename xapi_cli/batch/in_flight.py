@@ -19,14 +19,14 @@ Outcome = FinalResponse[BufferedResponse] | XapiError
 class InFlight:
     """The request of *entry*, driven by *flow* until it has an outcome."""
 
-    __slots__ = ("attempts", "data", "entry", "exchange", "flow", "is_resent", "memory", "started", "step")
+    __slots__ = ("attempts", "data", "entry", "exchange", "flow", "memory", "needs_new_connection", "started", "step")
 
     def __init__(self, entry: Entry, flow: Flow[Call, BufferedResponse]) -> None:
         self.entry, self.flow = entry, flow
         self.started = time.monotonic()
         self.exchange: BufferedExchange | None = None
         self.step: Send[Call] | None = None  # while it is being sent, or waits for a connection
-        self.is_resent = False  # the connection broke over which it was sent
+        self.needs_new_connection = False  # the connection over which it was sent has failed
         self.attempts = 0
         self.data = b""  # the request as it is sent
         self.memory = entry.size  # bytes, not counting those of its exchange

@@ -1,13 +1,13 @@
-"""A common limit on the memory for input, responses and output in progress."""
+"""A shared limit on the memory for input, responses and output in progress."""
 
-LIMIT = 24 * 1024 * 1024
+LIMIT = 24 * 1024 * 1024  # bytes
 _RESERVE = 64 * 1024 * 1024  # bytes; more than the decoding of one response takes in addition to its body
 
 
 class MemoryBudget:
     """Count bytes in memory, up to *limit*; callers admit at least one body of the maximum size in any case.
 
-    Beyond the limit, there is a reserve for what is short.
+    Beyond the limit, short responses can use a reserve.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:

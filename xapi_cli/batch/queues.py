@@ -89,11 +89,12 @@ class FairQueue:
         self.waiting.clear()
 
 
-class RoomQueue:
+class MemoryQueue:
     """Pass each request, with its remaining steps, to *resume* when *budget* has room.
 
     If it has no room, one request goes on nevertheless, so that there is always progress. If *oldest* is given, it is
-    the one with the number that *oldest* returns: results are ordered, and keep their memory until then.
+    the one with the number that *oldest* returns: results are ordered, and keep their memory until all earlier ones are
+    written.
     """
 
     def __init__(
@@ -103,12 +104,12 @@ class RoomQueue:
         oldest: Callable[[], int] | None,
     ) -> None:
         self._budget, self._resume, self._oldest = budget, resume, oldest
-        # heap: first those that have got memory before, then by number
+        # heap: first those that were given memory before, then by number
         self.waiting: list[tuple[bool, int, InFlight, Iterator[Any], int]] = []
-        self._admitted = set[InFlight]()  # they have got memory, and go on
+        self._admitted = set[InFlight]()  # they were given memory, and go on
 
     def add(self, request: InFlight, steps: Iterator[Any], size: int) -> None:
-        """Let *request* wait for *size* bytes; if that is negative, return them, and do not wait."""
+        """Let *request* wait for *size* bytes. A negative *size* returns memory to the budget, without waiting."""
         if size < 0:
             self._admit(request, steps, size)
             return

@@ -43,8 +43,8 @@ class RateLimiter:
         self._pauses, self.clock = pauses, clock
         self._due = float("-inf")  # when the next request is due at a steady rate
         self._resumes = float("-inf")  # when the last pause ends
-        self.next_time = float("-inf")  # from which the next request is permitted
-        self.next_send = float("-inf")  # from which a permitted request may be sent that was not when it was tried
+        self.next_time = float("-inf")  # when the next request is permitted
+        self.next_send = float("-inf")  # when to try again, after `try_send` returned False
 
     @property
     def has_rate(self) -> bool:

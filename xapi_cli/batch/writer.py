@@ -65,7 +65,7 @@ class Writer:
         if self._journal is not None:
             self._journal.flush()
         ready, self._ready, self._size = self._ready, [], 0
-        short: list[bytes] = []  # written at once: each write is a system call
+        short: list[bytes] = []  # written together, because each write is a system call
         for result in ready:
             if self._shown is not None:
                 short.append(self._shown(result))

@@ -56,8 +56,8 @@ def is_loopback(address: str) -> bool:
     return address == "::1" or re.fullmatch(r"(::ffff:)?127(\.\d{1,3}){3}", address) is not None
 
 
-# The kind of a response: a server may send surplus bytes only after a certain method and status.
-Kind = tuple[Route, str, int]
+# The kind of a response. Some servers send surplus bytes only after certain methods and statuses.
+ResponseKind = tuple[Route, str, int]
 
 
 class Connection:
@@ -71,7 +71,7 @@ class Connection:
         sock.setblocking(False)
         self.route = route
         self.tls: str | None = None
-        self.kind: Kind | None = None  # of the last response, None before the first: then the connection is unused
+        self.kind: ResponseKind | None = None  # of the last response, None for an unused connection
         self.idle_since = time.monotonic()
         self.has_surplus = False  # bytes arrived that belong to no response
         self._socket = sock

@@ -39,7 +39,7 @@ class CarriedExchange(Exchange):
         super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
         self.connection, self._timeout = connection, timeout
         self.expires = self.started + timeout
-        self.was_idle = is_reused  # the connection, which the server may have closed meanwhile
+        self.was_idle = is_reused  # the connection, so that the server may have closed it
 
     def events(self) -> int:
         """Return the selector events to wait for."""
@@ -91,13 +91,16 @@ E = TypeVar("E", bound=CarriedExchange)
 
 
 class CarriedRequest(Protocol[E]):
-    """A request, and its *exchange* while a connection carries it."""
+    """A request, and its *exchange* while a connection carries it; *attempts* counts the exchanges that were begun."""
 
     exchange: E | None
     attempts: int
 
     def begin(self, connection: Connection, timeout: float, /) -> E:
-        """Return the exchange of the request over *connection*, without sending it."""
+        """Return the exchange of the request over *connection*, without sending it.
+
+        *timeout* limits each wait, in seconds. Raises XapiError if the body cannot be read again.
+        """
 
 
 R = TypeVar("R", bound=CarriedRequest[Any])
@@ -131,9 +134,9 @@ class Connections(Generic[R, E]):
         self._dialing: dict[Route, int] = {}  # number of connections that are being opened
         self._waiting: dict[Route, deque[R]] = {}  # for any connection
         self._resending: dict[Route, deque[R]] = {}  # for a new connection
-        self._begun: list[tuple[R, E]] = []  # nothing of them was sent yet
-        self.holds_requests = False  # the last `flush` left some of them, which could not be sent yet
-        self.paused: set[E] = set()  # they are not read: the memory budget is exhausted
+        self._begun: list[tuple[R, E]] = []  # requests of which nothing has been sent
+        self.holds_requests = False  # the last `flush` left requests that could not be sent yet
+        self.paused: set[E] = set()  # exchanges that are not read, because the memory budget is exhausted
 
     # requests
 
@@ -161,8 +164,8 @@ class Connections(Generic[R, E]):
     def flush(self) -> None:
         """Send the requests that got a connection since the last call, one immediately after the other.
 
-        Data wakes a server that waits for it, which takes longer than to send it. A server that is still busy with the
-        request before need not be woken.
+        Data wakes a server that waits for it, and waking it takes longer than sending the data. A server that is still
+        busy with the previous request need not be woken.
         """
         while self._begun:
             begun, self._begun, self.holds_requests = self._begun, [], False
@@ -210,14 +213,14 @@ class Connections(Generic[R, E]):
             if request in waiting:
                 waiting.remove(request)
 
-    def unsent(self) -> list[R]:
+    def unsent_requests(self) -> list[R]:
         """Return the requests that were never sent, and those that are held, maybe after an earlier attempt."""
         waiting = [request for each in self._waiting.values() for request in each if not request.attempts]
         begun = [(each, exchange) for each, exchange in self._begun if each.exchange is exchange]
         return waiting + [each for each, exchange in begun if each.attempts == 1 or exchange.is_held]
 
     def drop(self, requests: Iterable[R]) -> None:
-        """Remove *requests*, which are `unsent`."""
+        """Remove *requests*, which are among the `unsent_requests`."""
         for request in requests:
             if request.exchange is not None:
                 self._take_back(request, request.exchange)
@@ -336,7 +339,7 @@ class Connections(Generic[R, E]):
             self._on_error(request, error)
             return
         if exchange.unsent or exchange.over_tls or not exchange.is_reused or exchange.is_held:
-            self.watch(exchange)  # otherwise, the connection is watched for a response since it was idle
+            self.watch(exchange)  # otherwise, it has been watched for a response since it became idle
 
     def _dial_for_waiting(self, route: Route) -> None:
         """Open a connection for each waiting request, minus the idle connections, which are in their grace periods."""

@@ -42,8 +42,8 @@ class _Coding(NamedTuple):
     memory: int = 0
 
     @property
-    def is_installed(self) -> bool:
-        """Whether the library can be used; imports only one whose version matters."""
+    def is_usable(self) -> bool:
+        """Whether a suitable version of the library is installed; imports the library only if the version matters."""
         return any(map(find_spec, self.modules)) if not self.needs else bool(self.module())
 
     def module(self) -> Any:
@@ -61,7 +61,7 @@ class _Coding(NamedTuple):
 @cache
 def accepted() -> str:
     """Return the value of Accept-Encoding: the codings that can be decoded here."""
-    return ", ".join(each.names[0] for each in _CODINGS if not each.library or each.is_installed)
+    return ", ".join(each.names[0] for each in _CODINGS if not each.library or each.is_usable)
 
 
 def memory_of(content_encoding: str) -> int:

@@ -53,14 +53,14 @@ class Exchange:
     stops_sending = False  # the rest of the request is not sent
     unsent = memoryview(b"")
     failure: str | None = None  # the kind of the error because of which there is no complete response
-    attempt = 1  # the number of the attempt to send the same call, with replays and retries
+    attempt = 1  # the number of the attempt to send the same call, including replays and retries
     is_login = False
-    bytes_sent = 0  # with the request line and headers
+    bytes_sent = 0  # including the request line and headers
     response_bytes = 0  # of the body, before content decoding
     head_size = 0  # of the request line and headers, in bytes, if it is known
-    request = b""  # its first part, which contains the request line and headers
+    first_part = b""  # of the request; contains the request line and headers
     _is_finished = False  # all of the request was offered
-    _is_sent = False  # at least a part of the request
+    _has_sent_any = False  # at least a part of the request was sent
     _is_broken = False  # nothing more can be sent
     has_response = False  # all of the response that is needed was received and taken
     _is_abandoned = False  # the rest of a body that is not needed
@@ -91,13 +91,13 @@ class Exchange:
         if not self.unsent:
             self.unsent = memoryview(data)
             self._is_finished = is_last
-            self.request = self.request or data
+            self.first_part = self.first_part or data
 
     def sent(self, count: int) -> None:
         """Record that the connection took *count* bytes; one with TLS may have sent some even if it took none."""
         self.unsent = self.unsent[count:]
         self.bytes_sent += count
-        self._is_sent = self._is_sent or bool(count) or self.over_tls
+        self._has_sent_any = self._has_sent_any or bool(count) or self.over_tls
 
     def cannot_send(self) -> None:
         """Record that nothing more can be sent; a response, or the cause of the failure, can still be received."""
@@ -204,7 +204,7 @@ class Exchange:
     def record_sent(self, error: NetworkError | TimeoutExpired) -> None:
         """Record in *error* whether the request was sent, and add a hint if sending it again may have side effects."""
         self.failure = error.kind  # not the error: its traceback refers to frames that refer to this object
-        error.sent = self._is_sent or self.head is not None
+        error.sent = self._has_sent_any or self.head is not None
         is_refused = self.head is not None and self.head.status >= 400
         if error.sent and not is_refused and self.method not in IDEMPOTENT and not self._is_safe_to_resend:
             error.hint = f"the {self.method} may have been processed: check before you send it again"
@@ -214,7 +214,7 @@ class Exchange:
         """Whether the request, which failed, may be sent again over a new connection."""
         if not self.is_reused or self._parser.has_started or not self.is_replayable:
             return False
-        return not self._is_sent or self.method in IDEMPOTENT
+        return not self._has_sent_any or self.method in IDEMPOTENT
 
     def end(self, connection: "Connection") -> bool:
         """Mark *connection*, which carried the exchange, as idle; return whether it may carry another request."""

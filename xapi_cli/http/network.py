@@ -24,10 +24,10 @@ class Network:
 
     def route(self, url: str) -> Route:
         """Return the route to the server of *url*."""
-        return self.route_to(urls.split_server(url)[0])
+        return self.route_to_server(urls.split_server(url)[0])
 
-    def route_to(self, server: str) -> Route:
-        """Return the route to *server*, the start of a URL."""
+    def route_to_server(self, server: str) -> Route:
+        """Return the route to *server*, a URL without a path, as in `urls.split_server`."""
         route = self._routes.get(server)
         if route is None:
             scheme, host, port = urls.origin(server)

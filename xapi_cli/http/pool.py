@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from xapi_cli.http.connection import Connection, Kind, Route
+from xapi_cli.http.connection import Connection, ResponseKind, Route
 from xapi_cli.system import forks
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GRACE_PERIOD = 0.06  # seconds; surplus bytes usually follow the response within a few milliseconds
 KEEP_ALIVE_TIMEOUT = 5.0  # seconds; many servers close idle connections then, which must not coincide with a POST
-_MAX_RECORDED = 1000  # kinds of responses and routes; then none is regarded as safe any more
+_MAX_RECORDED = 1000  # kinds of responses and routes; beyond that, both records are discarded, and are learned again
 
 K = TypeVar("K", bound=Hashable)
 
@@ -184,7 +184,7 @@ class _ReusePolicy:
 
     def __init__(self) -> None:
         # Kinds of responses after which no data arrived for the grace period; None stands for an unused connection.
-        self._safe_kinds: set[Kind | None] = {None}
+        self._safe_kinds: set[ResponseKind | None] = {None}
         self._unsafe_routes: set[Route] = set()  # routes on which surplus bytes arrived
 
     @property

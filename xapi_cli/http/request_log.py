@@ -104,7 +104,7 @@ class RequestLog:
     def add(self, exchange: "Exchange") -> None:
         """Take *exchange*, which has ended, for the next `flush`, if its request may have been sent."""
         is_interrupted = exchange.failure is None and exchange.head is None  # perhaps before sent bytes were counted
-        if exchange.bytes_sent or (is_interrupted and exchange.request):
+        if exchange.bytes_sent or (is_interrupted and exchange.first_part):
             self._ended.append((exchange, monotonic()))
 
     def flush(self) -> None:
@@ -128,7 +128,7 @@ class RequestLog:
     def close(self) -> None:
         """Append the lines for the exchanges that nobody has ended, which may have been sent, and close the file."""
         with self._lock:
-            self._ended += [(each, monotonic()) for each in self._open_exchanges if each.request]
+            self._ended += [(each, monotonic()) for each in self._open_exchanges if each.first_part]
             self._open_exchanges.clear()
             self.flush()
             if self._file >= 0:
@@ -183,7 +183,7 @@ class RequestLog:
             since = exchange.started - self._second
             if not 0 <= since < 1:
                 since = self._begin_second(exchange.started)
-            request, route, head, failure = exchange.request, exchange.route, exchange.head, exchange.failure
+            request, route, head, failure = exchange.first_part, exchange.route, exchange.head, exchange.failure
             start = request.find(b" ") + 1
             target = request[start : request.find(b" ", start)]
             if (

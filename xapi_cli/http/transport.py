@@ -324,7 +324,7 @@ class _BlockingExchange:
             raise self._body_changed()
 
     def _send(self, data: bytes, *, is_last: bool = False) -> None:
-        """Send *data*, the request line and headers at once: each send(2) is a packet."""
+        """Send *data*, the request line and headers in one call: each send(2) is a packet."""
         self.record.offer(data, is_last=is_last)
         wait = None
         while self.record.is_sending:

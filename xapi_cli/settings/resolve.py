@@ -53,7 +53,7 @@ def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
 
 
 def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of those of the settings *keys* that are set; raises UsageError if one is not valid.
+    """Return the values of the settings in *keys* that are set; raises UsageError if one is not valid.
 
     No profile has a key for them, so this needs no config file, in which other settings may not be valid.
     """

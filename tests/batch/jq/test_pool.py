@@ -72,9 +72,9 @@ def test_slow_jobs_take_no_slot_and_are_not_the_only_ones_with_a_process() -> No
         while pool.slow.jobs < COUNT:  # each has moved: an idle process is left
             turn(pool)
         assert pool.slow_lines == COUNT
-        assert len(pool.slow.waiting) >= COUNT - pool.slow.most  # more while a process starts
+        assert len(pool.slow.waiting) >= COUNT - pool.slow.max_workers  # more while a process starts
         assert not pool.quick.jobs
-        assert lanes(pool) == (pool.quick.most, pool.slow.most)
+        assert lanes(pool) == (pool.quick.max_workers, pool.slow.max_workers)
 
     assert not done
 
@@ -84,7 +84,8 @@ def test_a_slow_job_gets_a_turn_although_more_endless_ones_run_than_there_are_pr
     done: list[FilterJob] = []
     with filter_pool(f"if . == 0 then ({ENDLESS}) else {SLOW} end") as pool:
         add(pool, COUNT, done, b"0")
-        while not all(job.had_turn for job in pool.slow.waiting) or len(pool.slow.waiting) < COUNT - pool.slow.most:
+        slow = pool.slow
+        while not all(job.had_turn for job in slow.waiting) or len(slow.waiting) < COUNT - slow.max_workers:
             turn(pool)
         jobs = add(pool, 1, done, b"1")
         while not done:

@@ -9,7 +9,7 @@ as a usual filter to run, and between more than two, documents would only move.
 The invariants:
 
 - A line waits in the quick lane only for lines that have used less than `_QUICK` seconds each, and for the start of a
-  process. CPU time is what counts, not time: a machine under load makes no line slow.
+  process. Only CPU time counts, not elapsed time, so a loaded machine does not make a line slow.
 - The slow lane has a limited number of processes, because each has its own memory. A line that finds all of them in
   use gets a turn: it runs as soon as another has used `_TURN` seconds. The one that has used the least of them is
   ended, because that loses the least, and runs again when no line is left that had no turn. So an endless line delays
@@ -68,10 +68,10 @@ def line_filter(text: str | None, conditions: Sequence[str], environ: Mapping[st
 
 
 class _Lane:
-    """The jobs that wait in a lane, and the workers, at most *most*."""
+    """The jobs that wait in a lane, and the workers, at most *max_workers*."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_workers: int) -> None:
+        self.max_workers = max_workers
         self.waiting: deque[FilterJob] = deque()
         self.workers: list[FilterWorker] = []
 
@@ -199,10 +199,10 @@ class FilterPool:
     def _wanted(self, lane: _Lane) -> int:
         """Return how many processes *lane* should have."""
         if lane is self.slow:
-            return min(lane.most, lane.jobs)
+            return min(lane.max_workers, lane.jobs)
         if self._has_moved:
-            return lane.most
-        return min(lane.most, 2 if self._done >= _SPARE_AFTER else 1)
+            return lane.max_workers
+        return min(lane.max_workers, 2 if self._done >= _SPARE_AFTER else 1)
 
     def _add_worker(self, lane: _Lane) -> bool:
         """Add a worker to *lane*, of which one in the other lane may be free; return whether that worked."""
@@ -227,7 +227,7 @@ class FilterPool:
 
     def _cannot_start(self, lane: _Lane, failure: str) -> None:
         """Use the processes that *lane* has; if there are none, fail the jobs that wait."""
-        lane.most = max(1, len(lane.workers))
+        lane.max_workers = max(1, len(lane.workers))
         if not lane.workers:
             waiting, lane.waiting = lane.waiting, deque()
             for job in waiting:
@@ -267,7 +267,7 @@ class FilterPool:
 
     def _move_to_slow_lane(self, worker: "FilterWorker") -> None:
         """Move *worker* with its job or, if all processes of the slow lane are in use, only the job."""
-        if len(self.slow.workers) >= self.slow.most:
+        if len(self.slow.workers) >= self.slow.max_workers:
             free = next((each for each in self.slow.workers if each.job is None), None)
             if free is not None:
                 free.end()
@@ -286,7 +286,7 @@ class FilterPool:
         """End runs that have used the time of a turn, as many as there are jobs that wait for one."""
         lane = self.slow
         new = sum(not job.had_turn for job in lane.waiting)
-        if len(lane.workers) < lane.most or lane.jobs - len(lane.waiting) < len(lane.workers):
+        if len(lane.workers) < lane.max_workers or lane.jobs - len(lane.waiting) < len(lane.workers):
             return  # a job can begin without that
         if self._end_turns(new) < new:
             self._check_by(now + max(_PAUSE, *(_TURN - worker.used() for worker in lane.workers)))
