@@ -120,25 +120,21 @@ def locked(
     *timeout* is the timeout in seconds, or a function that returns the remaining seconds. *on_wait* is called once,
     before the first wait. Raises LockTimeout, or LockUnavailable if the file cannot be locked.
     """
-    descriptor = _acquire(file, _countdown(timeout), on_wait)
+    descriptor = _acquire(file, timeout, on_wait)
     try:
         yield descriptor
     finally:
         _descriptors.unlock(descriptor)
 
 
-def _countdown(timeout: float | Callable[[], float]) -> Callable[[], float]:
-    if callable(timeout):
-        return timeout
-    end = time.monotonic() + timeout
-    return lambda: end - time.monotonic()
-
-
-def _acquire(file: StateFile, remaining: Callable[[], float], on_wait: Callable[[], None] | None) -> int:
+def _acquire(file: StateFile, timeout: float | Callable[[], float], on_wait: Callable[[], None] | None) -> int:
     """Return the descriptor of *file*, locked; raises LockTimeout or LockUnavailable."""
     try:
         descriptor = _try_acquire(file)
-        if descriptor is None and on_wait is not None:
+        if descriptor is not None:
+            return descriptor
+        remaining = timeout if callable(timeout) else _countdown(timeout)
+        if on_wait is not None:
             on_wait()
         while descriptor is None:
             if remaining() <= 0:
@@ -147,6 +143,11 @@ def _acquire(file: StateFile, remaining: Callable[[], float], on_wait: Callable[
     except OSError as error:
         raise LockUnavailable(file.path, error) from error
     return descriptor
+
+
+def _countdown(timeout: float) -> Callable[[], float]:
+    end = time.monotonic() + timeout
+    return lambda: end - time.monotonic()
 
 
 def _try_acquire(file: StateFile) -> int | None:

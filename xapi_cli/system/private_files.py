@@ -400,7 +400,7 @@ def _write_new(directory: OpenDirectory, name: str, data: bytes, *, sync: bool) 
         if sys.platform == "win32":
             windows.restrict(directory.path / name)
         else:
-            try_lock(descriptor)
+            _lock(descriptor)
             with suppress(PermissionError):  # file systems without permissions; `read` reports them
                 os.fchmod(descriptor, 0o600)
         view = memoryview(data)
