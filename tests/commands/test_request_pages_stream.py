@@ -108,6 +108,23 @@ def test_memory_does_not_grow_with_the_pages(xapi: Xapi) -> None:
         assert peak - _peak_memory(xapi, "request", "/", server=single) < 30_000_000
 
 
+@pytest.mark.parametrize("how", ["resent", pytest.param("retried", marks=pytest.mark.slow)])
+def test_pages_whose_requests_were_sent_again_are_freed(xapi: Xapi, how: str) -> None:
+    """The server ends each connection when the next request arrives."""
+    count, body = 8, b'["' + b"x" * 9_000_000 + b'"]'
+    pages = [page(body, *([link(f"?{number}")] if number < count else [])) for number in range(1, count + 1)]
+    if how == "resent":
+        connections = [[request(), send(each), request()] for each in pages]
+    else:
+        connections = [script for each in pages for script in ([request()], [request(), send(each)])]
+    with Server(*connections) as server:
+        peak = _peak_memory(xapi, "request", "/", "--paginate", "--retry", "1", server=server)
+
+    assert len(server.received) == (count if how == "resent" else 2 * count)
+    with Server([request(), send(page(body))]) as single:
+        assert peak - _peak_memory(xapi, "request", "/", "--paginate", server=single) < 30_000_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "start, repeated, end",

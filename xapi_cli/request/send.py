@@ -121,7 +121,7 @@ class Sender:
                 try:
                     result = self._perform(step)
                 except XapiError as error:
-                    result = error.with_traceback(None)  # it refers to this frame
+                    result = error
         except BaseException:
             if self._response is not None:
                 self._response.close()
