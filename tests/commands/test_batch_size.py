@@ -138,6 +138,10 @@ FAILING = {
     "too large": [send(_START + b"\r\n" + b"x" * (10 * MIB + 2)), close()],
     "truncated": [send(_START + b"Content-Length: 9999999\r\n\r\n" + _BODY), close()],
     "truncated chunks": [send(_START + b"Transfer-Encoding: chunked\r\n\r\n900000\r\n" + _BODY), close()],
+    "invalid trailer": [
+        send(_START + b"Transfer-Encoding: chunked\r\n\r\n900000\r\n" + _BODY + b"\r\n0\r\nX y: 1\r\n\r\n"),
+        close(),
+    ],
     "reset": [send(_START + b"Content-Length: 9999999\r\n\r\n" + _BODY), reset()],
 }
 
@@ -154,6 +158,18 @@ def test_the_bodies_of_lines_that_failed_are_freed(xapi: Xapi, steps: list[Step]
         code, peak, lines = measured(xapi, 25, "-j", "1", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
 
     assert (code, lines) == (11, 25)
+    assert peak < 120
+
+
+@pytest.mark.parametrize(
+    "location", ["/elsewhere\r\nLocation: /twice", pytest.param("http://[::1/", marks=pytest.mark.slow)]
+)
+def test_the_bodies_of_redirects_that_are_not_followed_are_freed(xapi: Xapi, location: str) -> None:
+    head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: {len(_BODY)}\r\n\r\n"
+    with Server([serve(head.encode() + _BODY)]) as server:
+        _, peak, lines = measured(xapi, 25, "-j", "1", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert lines == 25
     assert peak < 120
 
 

@@ -194,11 +194,15 @@ class Policy(NamedTuple, Generic[C]):
             yield Wait(delay)
 
     def _redirected(self, call: C, response: "Response", redirects: int) -> tuple[C | None, RedirectError | None]:
-        """Return the call that follows, or why there is none; here, because the frame of `flow` is kept."""
+        """Return the call that follows, or why there is none.
+
+        The error is kept by the frame of `flow`, so it must not refer to frames, which refer to that one.
+        """
         try:
             return self.redirected(call, response, redirects), None
         except RedirectError as error:
-            return None, error
+            error.__cause__ = error.__context__ = None
+            return None, error.with_traceback(None)
 
 
 class _Attempt(Generic[C]):

@@ -60,7 +60,7 @@ class StrictParser:
         parts: list[bytes] = []
         while not (self.has_ended or self._error):
             try:
-                event = self._protocol.next_event()
+                event = self._next_event()
             except h11.RemoteProtocolError as error:
                 self._error = CLOSED if self._is_closed else _describe(str(error))
                 break
@@ -130,7 +130,7 @@ class StrictParser:
     def _parse(self, head: bytes) -> None:
         self._protocol.receive_data(head)
         try:
-            event = self._protocol.next_event()
+            event = self._next_event()
         except h11.RemoteProtocolError as error:
             raise self._invalid(str(error)) from error
         if isinstance(event, h11.InformationalResponse):
@@ -141,6 +141,13 @@ class StrictParser:
         self.response = event
         if any(name == b"transfer-encoding" for name, _ in event.headers):
             self._chunks = _ChunkFraming()
+
+    def _next_event(self) -> object:
+        try:
+            return self._protocol.next_event()
+        except h11.RemoteProtocolError as error:
+            error.with_traceback(None)  # the frame in h11 that raises it refers to it, and to all frames below
+            raise
 
     def _closed(self) -> NetworkError:
         how = "in the middle of its response" if self._has_started else "without a response"
