@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -242,12 +243,12 @@ class _Dials:
 
     def __init__(self) -> None:
         self.immediate, self.may_open, self.opened = 0, threading.Event(), list[Connection]()
-        self._dial, self._begun, self._ended = Network.dial, 0, 0
+        self._dial, self.begun, self._ended = Network.dial, 0, 0
 
     def dial(self, network: Network, route: Route) -> Connection:
-        self._begun += 1
+        self.begun += 1
         try:
-            if self._begun > self.immediate:
+            if self.begun > self.immediate:
                 self.may_open.wait(60)
             connection = self._dial(network, route)
             self.opened.append(connection)
@@ -258,7 +259,7 @@ class _Dials:
     def close(self) -> None:
         """Close all connections, including those that opened after the engine was closed."""
         self.may_open.set()
-        wait_until(lambda: self._ended == self._begun, "no connection is being opened")
+        wait_until(lambda: self._ended == self.begun, "no connection is being opened")
         for each in self.opened:
             each.close()
 
@@ -479,6 +480,42 @@ def test_without_a_rate_a_429_with_retry_after_delays_the_lines_whose_connection
         run.clock.now += 1
         run.until(lambda: len(run.outcomes) == 3)
         assert len(run.api.requests) == 4
+
+
+def test_a_connection_that_closes_in_a_pause_is_replaced_after_it(dials: _Dials) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=429, headers=(("Retry-After", "300"),)) if len(run.api.requests) == 1 else Reply()
+
+    dials.immediate = 1
+    with running(response, 4, retries=1) as run:
+        run.until(lambda: bool(run.notes))
+        dials.may_open.set()
+        wait_until(lambda: len(dials.opened) == 4, "all connections are open")
+        run.settle()
+        for connection in dials.opened[1:]:
+            connection.abort()
+        run.settle()
+        assert dials.begun == 4
+        run.clock.now += 300
+        run.until(lambda: len(run.outcomes) == 3)
+        assert dials.begun == 6  # one is idle
+
+
+def test_a_request_that_a_pause_holds_is_not_the_one_that_is_exempt_from_the_memory_budget(dials: _Dials) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        return Reply(status=429, headers=(("Retry-After", "300"),)) if len(run.api.requests) == 1 else Reply()
+
+    dials.immediate = 1
+    with running(response, 4, retries=1) as run:
+        run.until(lambda: bool(run.notes))
+        dials.may_open.set()
+        wait_until(lambda: len(dials.opened) == 4, "all connections are open")
+        run.settle()
+        engine: Any = run.engine
+        carried = sorted(engine._connections.busy.values(), key=lambda each: each.number)  # noqa: SLF001 - see below
+        assert [each.exchange.is_held for each in carried] == [True] * 3
+        carried[-1].exchange.is_held = False  # as if it had been sent before the pause, and those before it retried
+        assert engine._is_exempt(carried[-1])  # noqa: SLF001 - otherwise, this needs a long response and a retry
 
 
 @pytest.mark.parametrize(

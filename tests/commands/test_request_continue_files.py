@@ -182,6 +182,7 @@ def test_stdout_by_name_is_not_a_file_that_can_be_continued(xapi: Xapi, tmp_path
     "name, message",
     [
         ("n" * 230, "{} cannot be written: File name too long"),
+        ("n" * 249, "{} cannot be written: File name too long"),  # too long only with .part.json
         ("new/", "{} cannot be written: Is a directory"),
         ("missing/x", "{} cannot be written: No such file or directory"),
         ("d", "{}.part cannot be written: Is a directory"),

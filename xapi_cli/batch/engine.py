@@ -114,7 +114,7 @@ class Engine:
             collects=True,
         )
         if limiter.has_rate:
-            self._connections.may_send = limiter.try_send
+            self._connections.limiter = limiter
         self._gate: LoginGate[InFlight] = LoginGate(
             tokens,
             self._loop,
@@ -437,7 +437,7 @@ class Engine:
         """If the API asks for a pause in *response*, send nothing for that long."""
         seconds = retry.requested_pause(response.status, response.raw_headers)
         if seconds is not None and self._limiter.pause(seconds):
-            self._connections.may_send = self._limiter.try_send  # some wait for a connection
+            self._connections.limiter = self._limiter  # some wait for a connection
             self._on_pause(f"the API responded with {response.status}; sending no requests for {seconds:.1f} s")
 
     def _failed(self, exchange: BufferedExchange, request: InFlight, error: XapiError) -> None:
@@ -464,12 +464,14 @@ class Engine:
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.
 
-        It is the oldest on a connection or, if results are ordered, the oldest of all.
+        It is the oldest that was sent or, if results are ordered, the oldest of all.
         """
         if self._long_responses.waiting or (self._filters.has_jobs and not self._is_ordered):
             return False  # finishing the pending steps or jobs frees memory
-        oldest = self._oldest() if self._is_ordered else min(each.number for each in self._connections.busy.values())
-        return request.number == oldest
+        if self._is_ordered:
+            return request.number == self._oldest()
+        carried = self._connections.busy.values()
+        return request.number == min(each.number for each in carried if each.exchange and not each.exchange.is_held)
 
     def _oldest(self) -> int:
         return min(request.number for request in self._requests)

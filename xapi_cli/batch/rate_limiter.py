@@ -82,6 +82,10 @@ class RateLimiter:
         self._sent.append(now)
         return True
 
+    def is_blocked(self) -> bool:
+        """Return whether `try_send` has returned False, and nothing may be sent yet."""
+        return self.clock() < self.next_send
+
     def pause(self, seconds: float) -> bool:
         """Allow no request for *seconds*; return whether this begins a pause, rather than continuing one."""
         if not self._pauses or seconds <= 0:

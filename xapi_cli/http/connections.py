@@ -106,6 +106,16 @@ class CarriedRequest(Protocol[E]):
 R = TypeVar("R", bound=CarriedRequest[Any])
 
 
+class Limiter(Protocol):
+    """Limits the requests that are sent."""
+
+    def try_send(self) -> bool:
+        """Return whether a request may be sent now, and count it if so."""
+
+    def is_blocked(self) -> bool:
+        """Return whether `try_send` has returned False, and nothing may be sent yet."""
+
+
 class Connections(Generic[R, E]):
     """Assign connections to requests; open more with *network* if none is idle.
 
@@ -114,7 +124,7 @@ class Connections(Generic[R, E]):
     If it *collects*, a request that gets a connection is sent by the next `flush`, otherwise immediately.
     """
 
-    may_send: Callable[[], bool] | None = None  # whether a request may be sent now; if not, a later `flush` sends it
+    limiter: Limiter | None = None  # permits each request; what it does not permit now, a later `flush` sends
 
     def __init__(
         self,
@@ -167,6 +177,9 @@ class Connections(Generic[R, E]):
         Data wakes a server that waits for it, and waking it takes longer than sending the data. A server that is still
         busy with the previous request need not be woken.
         """
+        if self.holds_requests and self.limiter is not None and self.limiter.is_blocked():
+            self._hold(self._begun)  # a connection that was closed is not replaced before something may be sent
+            return
         while self._begun:
             begun, self._begun, self.holds_requests = self._begun, [], False
             for number, (request, exchange) in enumerate(begun):
@@ -175,7 +188,7 @@ class Connections(Generic[R, E]):
                 if self._collects and exchange.was_idle and not exchange.connection.is_idle():
                     self._send_elsewhere(request, exchange)
                     continue
-                if self.may_send is not None and not self.may_send():
+                if self.limiter is not None and not self.limiter.try_send():
                     self._hold(begun[number:] + self._begun)
                     return
                 self._send_begun(request, exchange)
@@ -313,7 +326,7 @@ class Connections(Generic[R, E]):
         """Keep *begun* for the next `flush`; what arrives until then is no response, so it is not read."""
         self._begun, self.holds_requests = begun, True
         for request, exchange in begun:
-            if request.exchange is exchange:
+            if request.exchange is exchange and not exchange.is_held:
                 exchange.is_held = exchange.was_idle = True
                 exchange.expires = float("inf")
                 self._loop.watch(exchange.connection, 0)
@@ -338,7 +351,8 @@ class Connections(Generic[R, E]):
             self.release(exchange, is_reusable=False)
             self._on_error(request, error)
             return
-        if exchange.unsent or exchange.over_tls or not exchange.is_reused or exchange.is_held:
+        was_held, exchange.is_held = exchange.is_held, False
+        if exchange.unsent or exchange.over_tls or not exchange.is_reused or was_held:
             self.watch(exchange)  # otherwise, it has been watched for a response since it became idle
 
     def _dial_for_waiting(self, route: Route) -> None:

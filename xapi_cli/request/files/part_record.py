@@ -4,6 +4,7 @@ It contains the version of the file on the server, how many bytes have been writ
 and the URLs, which may contain secrets, it contains salted digests.
 """
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -55,7 +56,9 @@ class PartRecord:
             fields = json.loads(self._found)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+                raise
             fields = None
         if not isinstance(fields, dict) or fields.keys() != _FIELDS:
             shown = printable(str(self._directory.path / self._name))
