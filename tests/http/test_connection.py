@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.servers import Server, Step, hang, reset, send
+from xapi_cli.errors import LoginRefused
 from xapi_cli.http.connection import Connection, Route, is_loopback
 from xapi_cli.http.error_text import describe_error
-from xapi_cli.http.event_loop import EventLoop
+from xapi_cli.http.event_loop import EventLoop, result_of
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.timeouts import Timeouts, Wait
 
@@ -150,3 +151,10 @@ def test_certificate_errors_of_windows_and_macos_have_the_same_text(codes: tuple
 
     assert len({describe_error(error) for error in errors}) == 1
     assert "in the words of the system" not in describe_error(errors[0])[0]
+
+
+def test_an_error_in_a_thread_does_not_keep_the_frames_of_a_login() -> None:
+    def log_in() -> None:
+        raise LoginRefused("rejected")
+
+    assert result_of(log_in).__traceback__ is None

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol
 
-from xapi_cli.errors import NetworkError
+from xapi_cli.errors import NetworkError, XapiError
 
 
 class Watched(Protocol):
@@ -151,4 +151,5 @@ def result_of(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the caller raises it
-        return error
+        # the traceback refers to this frame, and that to those of a login, with the password
+        return error.with_traceback(None) if isinstance(error, XapiError) else error

@@ -8,6 +8,7 @@ import mmap
 import os
 from collections import deque
 from contextlib import suppress
+from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from xapi_cli.store.agent.messages import ANY, FAILURE_LIFETIME, MAX_RECORDS, Held, is_cached
@@ -44,12 +45,17 @@ class LockedMemory:
 
     def _lock(self) -> bool:
         try:
-            mlock = ctypes.CDLL(None).mlock
+            mlock = _c_library().mlock
         except (OSError, AttributeError):
             return False
         mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         first = ctypes.c_char.from_buffer(self._pages)
         return bool(mlock(ctypes.addressof(first), len(self._pages)) == 0)
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)  # each call creates a class, which only the garbage collector frees
 
 
 class HeldRecord(NamedTuple):

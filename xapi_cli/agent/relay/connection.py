@@ -24,14 +24,9 @@ _BUFFER = 128 * 1024  # bytes that the kernel buffers in each direction
 
 
 class _Direction:
-    """Bytes on their way: *take* receives from one end, *give* sends to the other.
+    """Bytes on their way from one end to the other."""
 
-    *take* returns None if nothing has arrived, and b"" at the end. *give* returns the number of bytes sent, which may
-    be 0, and raises OSError or ValueError if nothing more can be sent.
-    """
-
-    def __init__(self, take: Callable[[], bytes | None], give: Callable[[memoryview], int]) -> None:
-        self._take, self._give = take, give
+    def __init__(self) -> None:
         self.data = memoryview(b"")  # taken, but not given yet
         self.count = 0  # bytes given
         self.has_ended = False  # nothing more can be taken
@@ -41,19 +36,23 @@ class _Direction:
     def is_taking(self) -> bool:
         return not (self.data or self.has_ended or self.has_failed)
 
-    def pump(self) -> bool:
-        """Pass on what is possible without waiting; return whether anything has changed."""
+    def pump(self, take: Callable[[], bytes | None], give: Callable[[memoryview], int]) -> bool:
+        """Pass on what is possible without waiting; return whether anything has changed.
+
+        *take* receives from one end: None if nothing has arrived, b"" at the end. *give* sends to the other end: it
+        returns the number of bytes sent, which may be 0, and raises OSError or ValueError if nothing more can be sent.
+        """
         is_progress = False
-        if self.is_taking and (taken := self._take()) is not None:
+        if self.is_taking and (taken := take()) is not None:
             self.data, self.has_ended, is_progress = memoryview(taken), not taken, True
         if self.data:
             try:
-                count = self._give(self.data)
+                count = give(self.data)
             except (OSError, ValueError):
                 self.data, self.has_failed = memoryview(b""), True
                 return True
             self.count += count
-            self.data = self.data[count:]
+            self.data = self.data[count:] or memoryview(b"")  # an empty view would keep the block, with its token
             is_progress = is_progress or count > 0
         return is_progress
 
@@ -71,8 +70,7 @@ class RelayedConnection:
         for end in (self._local, self.borrowed):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             end.setblocking(False)
-        self._response = _Direction(self._take_from_server, self._give_to_borrower)
-        self._request = _Direction(self._take_from_borrower, self._give_to_server)
+        self._response, self._request = _Direction(), _Direction()  # which do not refer to this object: that is freed
         self._is_over = False  # the borrower has ended the loan
         self._last_words: Message | None = None
 
@@ -81,7 +79,7 @@ class RelayedConnection:
 
         Raises ProtocolError if the message is not valid.
         """
-        while any([self._response.pump(), self._request.pump()]) or not self._wait_is_over():
+        while any([self._pump_response(), self._pump_request()]) or not self._wait_is_over():
             pass
         self._is_over = True
         self._flush()
@@ -101,6 +99,12 @@ class RelayedConnection:
         """Close both ends of the pair."""
         self._local.close()
         self.borrowed.close()
+
+    def _pump_response(self) -> bool:
+        return self._response.pump(self._take_from_server, self._give_to_borrower)
+
+    def _pump_request(self) -> bool:
+        return self._request.pump(self._take_from_borrower, self._give_to_server)
 
     def _take_from_server(self) -> bytes | None:
         try:
@@ -178,7 +182,7 @@ class RelayedConnection:
         """Send the server what the borrower had sent."""
         end = time.monotonic() + _FLUSH_TIMEOUT
         while self._request.is_taking or self._request.data:
-            if self._request.pump():
+            if self._pump_request():
                 continue
             if (left := end - time.monotonic()) <= 0:
                 self._request.has_failed = True
