@@ -41,6 +41,7 @@ class EventLoop:
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
         self._watched: dict[Watched, int] = {}  # events of the selector; 0 if it is not registered there
         self._pipes = set[int]()
+        self._is_closed = False
         self._partly_read = set[Watched]()  # those with `unread` data, perhaps
 
     def wake(self) -> None:
@@ -108,6 +109,10 @@ class EventLoop:
 
         def run() -> None:
             result = result_of(work)
+            if self._is_closed:  # nobody takes a connection that was still being opened
+                if hasattr(result, "close"):
+                    result.close()
+                return
             self._callbacks.put(lambda: then(result))
             self.wake()
 
@@ -117,7 +122,8 @@ class EventLoop:
             then(NetworkError("no more threads can be started", hint="use fewer --jobs"))
 
     def close(self) -> None:
-        """Close all watched connections."""
+        """Close all watched connections, and later those that threads are still opening."""
+        self._is_closed = True
         for connection in list(self._watched):
             self.unwatch(connection)
             connection.close()
