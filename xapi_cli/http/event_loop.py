@@ -38,7 +38,7 @@ class EventLoop:
         self._wakeups.setblocking(False)
         self._waker.setblocking(False)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
-        self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()  # from threads that have finished
+        self._callbacks: SimpleQueue[tuple[Callable[[Any], None], Any]] = SimpleQueue()  # of threads
         self._watched: dict[Watched, int] = {}  # events of the selector; 0 if it is not registered there
         self._pipes = set[int]()
         self._is_closed = False
@@ -109,11 +109,10 @@ class EventLoop:
 
         def run() -> None:
             result = result_of(work)
-            if self._is_closed:  # nobody takes a connection that was still being opened
-                if hasattr(result, "close"):
-                    result.close()
+            if self._is_closed:
+                _close(result)
                 return
-            self._callbacks.put(lambda: then(result))
+            self._callbacks.put((then, result))
             self.wake()
 
         try:
@@ -124,6 +123,8 @@ class EventLoop:
     def close(self) -> None:
         """Close all watched connections, and later those that threads are still opening."""
         self._is_closed = True
+        while not self._callbacks.empty():
+            _close(self._callbacks.get()[1])
         for connection in list(self._watched):
             self.unwatch(connection)
             connection.close()
@@ -146,10 +147,10 @@ class EventLoop:
             self._wakeups.recv(65_536)
         while True:
             try:
-                callback = self._callbacks.get_nowait()
+                then, result = self._callbacks.get_nowait()
             except Empty:
                 return
-            callback()
+            then(result)
 
 
 def result_of(work: Callable[[], Any]) -> Any:
@@ -159,3 +160,9 @@ def result_of(work: Callable[[], Any]) -> Any:
     except Exception as error:  # noqa: BLE001 - the caller raises it
         # the traceback refers to this frame, and that to those of a login, with the password
         return error.with_traceback(None) if isinstance(error, XapiError) else error
+
+
+def _close(result: Any) -> None:
+    """Close *result* if it is a connection, which nobody takes any longer."""
+    if hasattr(result, "close"):
+        result.close()
