@@ -3,6 +3,7 @@
 import select
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from selectors import EVENT_READ
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.servers import Server, Step, hang, reset, send
+from tests.support.threads import wait_until
 from xapi_cli.errors import LoginRefused
 from xapi_cli.http.connection import Connection, Route, is_loopback
 from xapi_cli.http.error_text import describe_error
@@ -158,3 +160,25 @@ def test_an_error_in_a_thread_does_not_keep_the_frames_of_a_login() -> None:
         raise LoginRefused("rejected")
 
     assert result_of(log_in).__traceback__ is None
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_a_connection_that_nobody_takes_before_its_event_loop_ends_is_closed(ends_first: bool) -> None:
+    ours, theirs = socket.socketpair()
+    may_open, loop = threading.Event(), EventLoop()
+
+    def open_connection() -> Connection:
+        may_open.wait(20)
+        return Connection(ours, Route("http", "api.test", 80))
+
+    loop.run_in_thread(open_connection, pytest.fail)
+    if ends_first:
+        loop.close()
+        may_open.set()
+    else:
+        may_open.set()
+        wait_until(lambda: bool(loop.pending()), "the thread has ended")
+        loop.close()
+    theirs.settimeout(20)
+    with theirs:
+        assert theirs.recv(1) == b""

@@ -95,7 +95,7 @@ class BufferedExchange(CarriedExchange):
 
 
 class BlockSize:
-    """The number of `bytes` to read of a response at once, while many have arrived.
+    """The number of `bytes` per read of a response while many responses have arrived.
 
     It is the same for all responses, and shorter after each slow block. If each response had its own, many responses
     could begin with a part that is processed quickly, and go on with a long block of chunks of one byte each. It is
@@ -115,7 +115,7 @@ class BlockSize:
             self.bytes = max(self.bytes // _GROWTH, _SHORT_BLOCK)
 
     def end_turn(self) -> None:
-        """Read more at once if that was quick since the last call."""
+        """Increase `bytes` if the blocks since the last call were quick on average."""
         if self._seconds < self._count * _QUICK:
             self.bytes = min(self.bytes * _GROWTH, BLOCK)
         self._seconds, self._count = 0.0, 0

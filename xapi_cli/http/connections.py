@@ -39,7 +39,7 @@ class CarriedExchange(Exchange):
         super().__init__(connection.route, method, is_reused=is_reused, over_tls=over_tls, needs_body=needs_body)
         self.connection, self._timeout = connection, timeout
         self.expires = self.started + timeout
-        self.was_idle = is_reused  # the connection, so that the server may have closed it
+        self.was_idle = is_reused  # the connection was idle, so the server may have closed it
 
     def events(self) -> int:
         """Return the selector events to wait for."""

@@ -158,7 +158,7 @@ def result_of(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the caller raises it
-        # the traceback refers to this frame, and that to those of a login, with the password
+        # its traceback would keep the frames of a login, with the password
         return error.with_traceback(None) if isinstance(error, XapiError) else error
 
 

@@ -9,7 +9,7 @@ The invariants, and why they hold:
 
 - **A connection carries another request only after a complete exchange.** Bytes of a response that is not complete, or
   that are left over, would be parsed as the response to the next request; a request that is not complete would be
-  continued by the next one. So `end` requires for it that all of the request was sent, and all of the response was
+  continued by the next one. So `end` allows that only if all of the request was sent, and all of the response was
   received, with no byte after it. Everything else costs a new connection, and nothing more.
 - **A response may arrive before the request is sent.** After a status that is not a success, the rest of the request is
   not sent (RFC 9112, section 9.5). After a success, sending goes on: the server may read the request to its end.

@@ -196,7 +196,7 @@ class Policy(NamedTuple, Generic[C]):
     def _redirected(self, call: C, response: "Response", redirects: int) -> tuple[C | None, RedirectError | None]:
         """Return the call that follows, or why there is none.
 
-        The error is kept by the frame of `flow`, so it must not refer to frames, which refer to that one.
+        The frame of `flow` keeps the error, so the error must not refer to frames that refer to it.
         """
         try:
             return self.redirected(call, response, redirects), None

@@ -146,7 +146,7 @@ class StrictParser:
         try:
             return self._protocol.next_event()
         except h11.RemoteProtocolError as error:
-            error.with_traceback(None)  # the frame in h11 that raises it refers to it, and to all frames below
+            error.with_traceback(None)  # its frame in h11 refers to it, and to all callers
             raise
 
     def _closed(self) -> NetworkError:

@@ -70,7 +70,7 @@ class RelayedConnection:
         for end in (self._local, self.borrowed):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             end.setblocking(False)
-        self._response, self._request = _Direction(), _Direction()  # which do not refer to this object: that is freed
+        self._response, self._request = _Direction(), _Direction()
         self._is_over = False  # the borrower has ended the loan
         self._last_words: Message | None = None
 
