@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -246,7 +246,8 @@ def test_an_agent_whose_sockets_were_removed_ends(own_agent: Agent, is_replaced:
     shutil.rmtree(own_agent.directory)
     if is_replaced:
         own_agent.start()
-    os.kill(old, signal.SIGCHLD)  # wakes it
+    with suppress(ProcessLookupError):  # it may have noticed by itself
+        os.kill(old, signal.SIGCHLD)  # wakes it
 
     wait_until(lambda: not is_running(old), "the agent has ended")
     if is_replaced:

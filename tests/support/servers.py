@@ -12,6 +12,7 @@ import re
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -341,7 +342,9 @@ class HandlerServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections whose client was killed."""
+        """Report failed assertions of the test; ignore the errors of connections whose client was killed."""
+        if isinstance(sys.exception(), AssertionError):
+            super().handle_error(request, client_address)
 
 
 def reject_new_tokens(peer: Peer) -> None:
