@@ -109,6 +109,17 @@ def test_a_client_runs_the_command_of_a_hung_worker_which_can_no_longer_run_it(
         assert process.communicate(timeout=30) == (b"t0ken\n", b"")
 
 
+def test_a_client_runs_the_command_of_a_worker_that_gave_up_as_the_request_arrived(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
+    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    with worker.listener, worker.listener.accept()[0] as connection:
+        worker.greet(connection)
+        assert connection.recv(1, socket.MSG_PEEK)  # unread
+    assert process.communicate(timeout=30) == (b"t0ken\n", b"")
+
+
 def test_a_client_kills_no_process_that_has_the_id_of_a_worker_that_has_left(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
