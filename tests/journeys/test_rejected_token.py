@@ -122,6 +122,42 @@ def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_re
     assert _shown(xapi, logged_in) == VALID
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("token", "show"), ("exec", "--", "sh", "-c", "echo $XAPI_TOKEN"), ("credential-helper", "get")],
+    ids=["token show", "exec", "credential-helper get"],
+)
+@pytest.mark.states("xapi token show, exec and credential-helper get then log in instead of delivering it.")
+def test_a_rejected_token_is_not_delivered_to_another_program(
+    xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]
+) -> None:
+    uri = json.dumps({"uri": f"{sandbox.base_url}/x-api/me"})
+    sandbox.revoke_tokens()
+    assert xapi(*ME, env=logged_in).code == 10
+
+    without_password = xapi(*command, input=uri, env=logged_in)
+    assert (without_password.code, without_password.out) == (10, "")
+    assert "the API rejected the stored token (401), and no password source is available" in without_password.err
+
+    outcome = xapi(*command, input=uri, env={**logged_in, "XAPI_PASSWORD": MASTER.password})
+    assert outcome.code == 0, outcome
+    assert outcome.err.endswith(": the API rejected the stored token (401)\n")
+    assert xapi("token", "show", "--no-login", env=logged_in).out.strip() in outcome.out
+    assert _shown(xapi, logged_in) == VALID
+
+
+def test_a_request_sends_a_rejected_token_because_another_path_may_accept_it(xapi: Xapi) -> None:
+    with Server([*_respond(200, TOKEN), *_respond(401), *_respond(200)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": "any"}
+        assert xapi(*ME, env=env).code == 10
+        shown = xapi("token", "show", env=env)
+        assert (shown.code, shown.out) == (10, "")
+        assert "the API rejected a new token less than a minute ago" in shown.err
+
+        assert xapi(*ME, env=env).code == 0
+        assert xapi("token", "show", env=env).out == "abc\n"
+
+
 def test_a_logout_forgets_the_rejection(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
     sandbox.revoke_tokens()
     assert xapi(*ME, env=logged_in).code == 10

@@ -74,7 +74,10 @@ class Account:
             self.token()
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
+        """Return a token that was not rejected, with at least *min_ttl* seconds left, if possible.
+
+        With *fresh*, it is always a new one.
+        """
         stored = record.token if (record := self.repository.read()) else None
         if fresh:
             return self._log_in_automatically("fresh", stored)
@@ -82,6 +85,8 @@ class Account:
             return self._log_in_automatically("missing", None)
         if not stored.lasts(self._now()):
             return self._log_in_automatically("expired", stored)
+        if self.repository.is_rejected(stored):
+            return self._log_in_automatically("rejected", stored)
         if not stored.lasts(self._now(), min_ttl):
             return self._log_in_automatically("short", stored)
         return stored
@@ -91,7 +96,7 @@ class Account:
 
         Returns None if automatic login is disabled. The caller MUST limit the number of renewals.
         """
-        return self._log_in_automatically("rejected", rejected) if self._automatic else None
+        return self._log_in_automatically("rejected", rejected, is_responding=True) if self._automatic else None
 
     def newer(self, than: Token | None) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
@@ -185,8 +190,11 @@ class Account:
     #          ├─ _request_token          exchanges it for a token
     #          └─ _store                  stores the token, and notifies the waiting processes
 
-    def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
-        """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
+    def _log_in_automatically(self, reason: Reason, stale: Token | None, *, is_responding: bool = False) -> Token:
+        """Return a replacement for *stale*: a token that another process has stored, else one from a login.
+
+        *is_responding* tells that the server has just responded.
+        """
         if not self._automatic:
             hint = registry.login_hint(self.repository.row)
             raise LoginNeeded(self._not_logged_in(reason, "--no-login was given"), hint=hint)
@@ -194,7 +202,7 @@ class Account:
         if reason != "fresh":
             self._failures.check_token(self.identity)
         if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
-            if reason != "rejected":  # by a server that responds
+            if not is_responding:
                 self._check_server()
             token, _ = prompt_until_accepted(
                 lambda _: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn

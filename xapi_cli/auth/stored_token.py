@@ -45,12 +45,19 @@ class StoredToken:
         """Return the stored token in any state, without a login."""
         return record.token if (record := self.repository.read()) else None
 
-    def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token with at least *min_ttl* seconds left, if possible; with *fresh*, always a new token."""
-        token = None if fresh else self._lasting(min_ttl)
-        return token or self._account.token(min_ttl=min_ttl, fresh=fresh)
+    def current(self) -> Token:
+        """Return the token to send: one that was rejected too, because the response shows whether it still is."""
+        return self._lasting(0) or self._account.token()
 
-    current = token
+    def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
+        """Return a token for another program: not one that was rejected, nor with *fresh* one that is stored.
+
+        It has at least *min_ttl* seconds left, if possible.
+        """
+        token = None if fresh else self._lasting(min_ttl)
+        if token is None or self.repository.is_rejected(token):
+            return self._account.token(min_ttl=min_ttl, fresh=fresh)
+        return token
 
     def renew(self, rejected: Token) -> Token | None:
         """Return what `Account.renew` returns; record the rejection unless another token has taken its place."""
