@@ -112,6 +112,14 @@ def test_a_failure_is_logged_too(
     assert {name: line[name] for name in ("status", "error") if name in line} == expected
 
 
+def test_the_407_of_a_proxy_is_logged_as_a_failure_and_is_not_retried(xapi: Xapi, log: Path) -> None:
+    with Server([request(), send(response("407 No"))]) as proxy:
+        env = {"XAPI_TOKEN": "t", "XAPI_BASE_URL": "http://api.test", "HTTP_PROXY": proxy.url}
+        assert xapi("request", "/a", "--retry", "3", env=logging(log, env)).code == 11
+
+    assert [(line["status"], line["error"]) for line in lines(log)] == [(407, "network")]
+
+
 def test_an_interrupted_request_is_logged(xapi: Xapi, log: Path) -> None:
     arrived = threading.Event()
     with Server([request(), lambda peer: arrived.set(), hang()]) as server:
@@ -121,6 +129,27 @@ def test_an_interrupted_request_is_logged(xapi: Xapi, log: Path) -> None:
         assert process.wait(20) == 143
 
     assert [line["error"] for line in lines(log)] == ["interrupted"]
+
+
+@pytest.mark.parametrize("rate", [(), ("--rate", "1/m")], ids=["", "the second is held"])
+def test_the_requests_of_an_interrupted_batch_are_logged_if_they_were_sent(
+    xapi: Xapi, log: Path, rate: tuple[str, ...]
+) -> None:
+    arrived = threading.Semaphore(0)
+    with Server([request(), lambda peer: arrived.release(), hang()]) as server:
+        process = xapi.start("batch", *rate, stdin=subprocess.PIPE, env=logging(log, bearing(server)))
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b'{"path": "/a"}\n' * 2)
+        process.stdin.flush()
+        for _ in range(1 if rate else 2):
+            assert arrived.acquire(timeout=20)
+        process.send_signal(signal.SIGINT)
+        assert b"finishing" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+    assert [line["error"] for line in lines(log)] == ["interrupted"] * (1 if rate else 2)
 
 
 def test_a_request_that_was_not_sent_is_not_logged(xapi: Xapi, log: Path) -> None:

@@ -213,8 +213,9 @@ class Engine:
         self._connections.stop_waiting()
 
     def close(self) -> None:
-        """Close all connections, and end the filters."""
+        """End the filters, log the requests that are still in flight, and close all connections."""
         self._filters.close()
+        self._connections.log_rest()
         self._loop.close()
 
     # the flow of a request

@@ -245,6 +245,14 @@ class Connections(Generic[R, E]):
         self._waiting.clear()
         self._resending.clear()
 
+    def log_rest(self) -> None:
+        """Log the exchanges that are interrupted by the end of the event loop; the log writes them when it closes."""
+        if self._log is not None:
+            self.drop(self.unsent_requests())  # the log has only what may have been sent
+            for request in self.busy.values():
+                if request.exchange is not None:
+                    self._log.add(request.exchange)
+
     # connections
 
     def watch(self, exchange: E) -> None:

@@ -166,7 +166,9 @@ class Exchange:
     def _received_unsuccessful(self, head: ResponseHead) -> None:
         self.stops_sending = True
         if head.status == 407 and self.route.proxy:
-            raise self.route.proxy.refusal(head.status)
+            refusal = self.route.proxy.refusal(head.status)
+            self.record_sent(refusal)
+            raise refusal
         if self._needs_body is not None and not self._needs_body(head):
             self.is_discarding = True
 

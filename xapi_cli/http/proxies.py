@@ -33,12 +33,16 @@ class Proxy:
         return f"check {self.variable}, or add the server to NO_PROXY"
 
     def refusal(self, status: int) -> NetworkError:
-        """Return the error for a *status* with which the proxy itself refuses the request."""
+        """Return the error for a *status* with which the proxy itself refuses the request.
+
+        After a 407, a request is not retried: too many attempts with a wrong password can lock an account.
+        """
         if status != 407:
             return NetworkError(f"the proxy {self} refused to connect to the server (status {status})", hint=self.hint)
         what = "another" if self.authorization else "a"
         hint = f"set them in {self.variable}, as in http://USER:PASSWORD@{self}"
-        return NetworkError(f"the proxy {self} requires {what} username and password (status 407)", hint=hint)
+        problem = f"the proxy {self} requires {what} username and password (status 407)"
+        return NetworkError(problem, hint=hint, headers_received=True)
 
 
 def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Proxy | None:
