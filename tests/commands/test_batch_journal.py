@@ -75,6 +75,29 @@ def test_a_changed_input_is_a_usage_error_before_anything_is_sent(xapi: Xapi, tm
     assert "has changed" in longer[2]
 
 
+def test_an_input_that_ends_before_a_line_that_was_sent_has_changed(xapi: Xapi, tmp_path: Path) -> None:
+    """The first run was killed before the pipe ended, so the journal has no digest of the whole input."""
+    journal = str(tmp_path / "j")
+    with Api() as api:
+        killed = xapi.start("batch", "--journal", journal, stdin=subprocess.PIPE, env=api.settings)
+        assert killed.stdin is not None
+        assert killed.stdout is not None
+        killed.stdin.write(paths(6).encode())
+        killed.stdin.flush()
+        for _ in range(6):
+            assert killed.stdout.readline()
+        killed.kill()
+        killed.wait(20)
+        api.requests.clear()
+
+        shorter = batch(xapi, api, "--journal", journal, input=paths(3))
+        same = batch(xapi, api, "--journal", journal, input=paths(6))
+        assert not api.requests
+
+    assert (shorter[0], same[0], len(same[1])) == (2, 0, 6)
+    assert "the input has changed (it had more than 3 lines) since the journal " in shorter[2]
+
+
 @pytest.mark.states(
     "If the input has changed, the account or --jq is different, or another process is writing the journal, "
     "xapi exits with code 2."

@@ -100,9 +100,11 @@ class Journal:
     def end_input(self, lines: int, digest: str) -> None:
         """Record the number of *lines* and the *digest* of the whole input.
 
-        Raises UsageError if they differ from those of earlier runs.
+        Raises UsageError if they differ from those of earlier runs, or if one of these has sent a later line.
         """
         if self._input is None:
+            if lines < len(self._offsets) - 1:
+                raise self._input_changed(f" (it had more than {lines:,} {'line' if lines == 1 else 'lines'})")
             self._input = lines, digest
             self._append(b'{"input": "%s", "lines": %d' % (digest.encode(), lines))
         elif self._input != (lines, digest):
