@@ -409,6 +409,30 @@ SCHEMAS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
         ["!body field a became required"],
         ["response 200 field a is always present now"],
     ),
+    "a part that requires a field of the part beside it": (
+        {"allOf": [obj(a=STRING)]},
+        {"allOf": [{"required": ["a"]}, obj(a=STRING)]},
+        ["!body field a became required"],
+        ["response 200 field a is always present now"],
+    ),
+    "a field that all alternatives require, and another part describes": (
+        {"allOf": [obj(a=STRING, b=STRING), {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}]},
+        {"allOf": [obj(a=STRING, b=STRING), {"oneOf": [{"required": ["a", "b"]}, {"required": ["b"]}]}]},
+        ["!body field b became required"],
+        ["response 200 field b is always present now"],
+    ),
+    "a required field that nothing describes": (
+        {"type": "object"},
+        {"type": "object", "required": ["z"]},
+        ["!body field z became required"],
+        ["response 200 field z is always present now"],
+    ),
+    "a required field with a default value in another part": (
+        {"allOf": [obj(a={**STRING, "default": "x"})]},
+        {"allOf": [obj(a={**STRING, "default": "x"}), {"required": ["a"]}]},
+        [],
+        ["response 200 field a is always present now"],
+    ),
     "a required field with a default value": (
         obj(),
         obj(["a"], a={**STRING, "default": "x"}),
@@ -473,6 +497,15 @@ def test_a_change_of_a_schema_in_a_request_and_in_a_response(case: str) -> None:
 def test_the_same_schema_in_other_words_is_no_change(old: Any, new: Any) -> None:
     for of in ("request", "response"):
         assert texts(body(old, of=of), body(new, of=of)) == texts(body(new, of=of), body(old, of=of)) == []
+
+
+def test_names_of_required_fields_beside_a_reference_apply() -> None:
+    reference = {"$ref": "#/components/schemas/Base"}
+    components = {"schemas": {"Base": obj(a=STRING)}}
+    old = body(reference, of="request", components=components)
+    new = body({**reference, "required": ["a"]}, of="request", components=components)
+
+    assert texts(old, new) == ["!POST /a body field a became required"]
 
 
 def test_a_schema_that_a_body_contains_often_changes_once() -> None:

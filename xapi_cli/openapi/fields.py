@@ -17,10 +17,18 @@ _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", 
 
 
 class Field(NamedTuple):
-    """A field of an object, with its *schema*."""
+    """A field of an object, with its *schema*; if it is not described, it is only listed as required."""
 
     schema: object
     required: bool
+    is_described: bool = True
+
+
+class _Part(NamedTuple):
+    """What a part of a schema says about an object: fields, and names of required ones, which another may describe."""
+
+    fields: dict[str, Field]
+    required: set[str]
 
 
 class SchemaReader:
@@ -104,34 +112,30 @@ class SchemaReader:
         return tuple(dict.fromkeys(chain(*known))) if known and len(known) == len(parts) else None
 
     def fields(self, schema: object) -> dict[str, Field]:
-        """Return the fields of the object *schema* by their names."""
-        found = self._fields(schema, 0)
+        """Return the fields of the object *schema* by their names, with those that are required but not described."""
+        found, required = self._fields(schema, 0)
+        found |= {name: Field(None, True, False) for name in sorted(required.difference(found))}
         return {name: each for name, each in found.items() if not self._is_excluded(each.schema)}
 
-    def _fields(self, schema: object, depth: int) -> dict[str, Field]:
+    def _fields(self, schema: object, depth: int) -> "_Part":
         node = self.node(schema)
-        own, names = node.get("properties"), _names(node.get("required"))
-        self._left -= len(names) + (len(own) if isinstance(own, dict) else 0)
-        found = {
-            clean_name(name): Field(each, self._is_required(name, each, names))
-            for name, each in (own.items() if isinstance(own, dict) else ())
-        }
-        if depth == _MAX_DEPTH:
-            return found
-        for each in list_of(node.get("allOf")):
-            for name, field in self._fields(each, depth + 1).items():
+        own, required = node.get("properties"), _names(node.get("required"))
+        if isinstance(schema, dict):
+            required |= _names(schema.get("required"))  # beside a reference, in OpenAPI 3.1
+        self._left -= len(required) + (len(own) if isinstance(own, dict) else 0)
+        found = {clean_name(name): Field(each, False) for name, each in (own.items() if isinstance(own, dict) else ())}
+        parts = [self._fields(each, depth + 1) for each in list_of(node.get("allOf")) if depth < _MAX_DEPTH]
+        alternatives = [each for each in _alternatives(node) if depth < _MAX_DEPTH and self.types(each) != (NULL,)]
+        if alternatives:
+            parts.append(self._of_alternatives([self._fields(each, depth + 1) for each in alternatives]))
+        for part in parts:
+            required |= part.required
+            for name, field in part.fields.items():
                 found[name] = self._both(found[name], field) if name in found else field
-        alternatives = [each for each in _alternatives(node) if self.types(each) != (NULL,)]
-        for name, field in self._of_alternatives([self._fields(each, depth + 1) for each in alternatives]).items():
-            found[name] = self._both(found[name], field) if name in found else field
-        for name in names:  # one that a part of the schema describes
-            if (described := found.get(clean_name(name))) and self._is_required(name, described.schema, names):
-                found[clean_name(name)] = described._replace(required=True)
-        return found
-
-    def _is_required(self, name: str, schema: object, names: set[str]) -> bool:
-        """Return whether *name* is required; a client can omit a field that has a default value."""
-        return name in names and not (self._is_request and self.has_default(schema))
+        for name in required.intersection(found):
+            if not (self._is_request and self.has_default(found[name].schema)):  # then a client can omit it
+                found[name] = found[name]._replace(required=True)
+        return _Part(found, required)
 
     def has_default(self, schema: object) -> bool:
         """Return whether *schema* has a default value, maybe beside its reference."""
@@ -140,19 +144,20 @@ class SchemaReader:
     def _both(self, one: Field, other: Field) -> Field:
         return Field(self._combination("allOf", one.schema, other.schema), one.required or other.required)
 
-    def _of_alternatives(self, alternatives: list[dict[str, Field]]) -> dict[str, Field]:
+    def _of_alternatives(self, alternatives: "list[_Part]") -> "_Part":
         found: dict[str, Field] = {}
-        for fields in alternatives:
-            for name, field in fields.items():
+        for part in alternatives:
+            for name, field in part.fields.items():
                 known = found.get(name)
                 if known is None:
-                    found[name] = field._replace(required=all(name in each for each in alternatives) and field.required)
+                    is_required = field.required and all(name in each.fields for each in alternatives)
+                    found[name] = field._replace(required=is_required)
                 elif known.schema is not field.schema:
                     schema = self._combination("anyOf", known.schema, field.schema)
                     found[name] = Field(schema, known.required and field.required)
                 else:
                     found[name] = known._replace(required=known.required and field.required)
-        return found
+        return _Part(found, set.intersection(*(each.required for each in alternatives)))
 
     def _combination(self, keyword: str, one: object, other: object) -> object:
         """Return a schema of two others, the same object each time."""
@@ -195,7 +200,7 @@ def _alternatives(node: Mapping[str, Any]) -> list[Any]:
 
 
 def _names(value: object) -> set[str]:
-    return {each for each in list_of(value) if isinstance(each, str)}
+    return {clean_name(each) for each in list_of(value) if isinstance(each, str)}
 
 
 def _text(value: object) -> str:

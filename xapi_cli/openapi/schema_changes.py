@@ -87,24 +87,27 @@ class SchemaComparison:
         self, old: Mapping[str, Field], new: Mapping[str, Field], path: str, depth: int
     ) -> Iterator[SchemaChange]:
         places = {name: f"{path}.{name}".removeprefix(".") for name in (*old, *new)}
-        for name, field in old.items():
-            if name not in new:
+        before, after = ({name: each for name, each in those.items() if each.is_described} for those in (old, new))
+        for name, field in before.items():
+            if name not in after:
                 yield SchemaChange(places[name], "removed", True)
-            elif field.required != new[name].required:
-                yield self._of_need(field, new[name], places[name])
-        for name, field in new.items():
-            if name not in old:
+            elif field.required != after[name].required:
+                yield self._of_need(after[name].required, places[name])
+        for name, field in after.items():
+            if name not in before:
                 how = f"added, {'required' if field.required else 'optional'}" if self._is_request else "added"
                 yield SchemaChange(places[name], how, self._is_request and field.required)
-        for name, field in old.items():
-            if name in new:
-                yield from self._of_schemas(field.schema, new[name].schema, places[name], depth + 1)
+        for name, place in places.items():
+            if name not in before and name not in after and (name in old) != (name in new):  # only listed as required
+                yield self._of_need(name in new, place)
+        for name, field in before.items():
+            if name in after:
+                yield from self._of_schemas(field.schema, after[name].schema, places[name], depth + 1)
 
-    def _of_need(self, old: Field, new: Field, path: str) -> SchemaChange:
+    def _of_need(self, is_required: bool, path: str) -> SchemaChange:
         if self._is_request:
-            return SchemaChange(path, "became required" if new.required else "became optional", new.required)
-        text = "is always present now" if new.required else "may be missing now"
-        return SchemaChange(path, text, old.required)
+            return SchemaChange(path, "became required" if is_required else "became optional", is_required)
+        return SchemaChange(path, "is always present now" if is_required else "may be missing now", not is_required)
 
     def _of_values(self, old: Sequence[str] | None, new: Sequence[str] | None, path: str) -> Iterator[SchemaChange]:
         """Yield the changes of the values that are allowed, or received."""
