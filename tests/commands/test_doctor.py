@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.support.credential_helpers import FakeHelper
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, Stopwatch, free_port, hang, request, send
@@ -206,6 +207,17 @@ def test_a_keyring_that_hangs_delays_doctor_by_seconds_and_is_reported_once(
     assert "xapi: warning" not in shown
     assert "waiting for the keyring" not in shown
     assert code == (1 if storage == "keyring" else 0)
+
+
+def test_the_account_is_read_once(xapi: Xapi, sandbox: Sandbox, fake_helper: FakeHelper) -> None:
+    env = sandbox.settings | {"XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(fake_helper.path)}
+    assert xapi("login", env=env).code == 0
+    before = len(fake_helper.calls)
+
+    doctor = xapi("doctor", "--json", env=env | {"XAPI_PASSWORD": None})
+
+    assert {"token": "pass", "password": "warn"}.items() <= statuses(doctor).items()
+    assert [call["argv"] for call in fake_helper.calls[before:]].count(["get"]) == 2  # the probe, and the account
 
 
 def test_a_keyring_that_works_is_reported(xapi: Xapi, sandbox: Sandbox, shared_gnome_keyring: KeyringSession) -> None:

@@ -125,6 +125,20 @@ def test_a_suggested_login_names_a_profile_that_is_not_selected(accounts: Xapi) 
     assert other == selected.replace("`xapi login ", "`xapi login --profile default ")
 
 
+def test_no_account_is_read_twice(accounts: Xapi, sandbox: Sandbox, fake_helper: FakeHelper) -> None:
+    """A keyring may prompt for each read."""
+    env = {"XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(fake_helper.path)}
+    assert accounts("login", env=env | {"XAPI_PASSWORD": MASTER.password}).code == 0
+    assert accounts("profile", "set", "base_url", f"{sandbox.base_url}/", "-p", "same").code == 0
+    assert accounts("profile", "set", "username", MASTER.email, "-p", "same").code == 0
+    before = len(fake_helper.calls)
+
+    rows = {row["name"]: row["state"] for row in json.loads(accounts("profile", "list", "--json", env=env).out)}
+
+    assert rows == {"default": "valid", "same": "valid", "staging": "none", "old": "none", "empty": None}
+    assert len(fake_helper.calls) - before == 3
+
+
 def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -> None:
     env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 

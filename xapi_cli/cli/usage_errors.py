@@ -172,7 +172,7 @@ def as_usage_error(error: TyperException, ctx: Any) -> UsageError:
         if ctx.command_path == "xapi profile set" and ctx.params.get("key") == "headers":
             return UsageError("unexpected argument", hint="give all headers in one argument, one header per line")
         usage = " ".join(ctx.command.collect_usage_pieces(ctx)[1:])
-        if not usage and "--profile" in _options(ctx.command, ctx):
+        if not usage and "--profile" in _options(_with_all_flags(ctx), ctx):
             see_help = f"`{ctx.command_path} -p NAME` selects a profile"
         return UsageError("unexpected argument", hint=f"usage: `{ctx.command_path} {usage}`" if usage else see_help)
     return UsageError(printable(error.format_message()), hint=see_help)
@@ -224,6 +224,11 @@ def _long_options(ctx: Any) -> list[str]:
 
 def _is_path(word: str) -> bool:
     return word.startswith("/") or "://" in word
+
+
+def _with_all_flags(ctx: Any) -> Any:
+    """Return the command of *ctx* with all its flags: that of a call may have only those in the arguments."""
+    return ctx.command if ctx.parent is None else _with_all_flags(ctx.parent).get_command(ctx.parent, ctx.info_name)
 
 
 def _options(command: Any, ctx: Any) -> list[str]:

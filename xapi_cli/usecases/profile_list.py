@@ -96,13 +96,17 @@ def _tab_separated(row: Row) -> str:
 
 
 class _Tokens:
-    """The stored tokens of all profiles; a storage that has failed is not tried again, because that takes seconds."""
+    """The stored tokens of all profiles; no account is read twice, because each read of a keyring may prompt.
+
+    A storage that has failed is not tried again, because that takes seconds.
+    """
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
         self._environ = {name: value for name, value in runtime.environ.items() if name not in ignored}
         self._failed = set[_Place]()
+        self._found: dict[tuple[Identity, _Place], tuple[Token | None, TokenRepository]] = {}
 
     def state_of(self, profile: str) -> tuple[str | None, "Token | None"]:
         """Return the state of the token of *profile*, and the token, if there is one."""
@@ -115,12 +119,15 @@ class _Tokens:
         place = _place(settings)
         if place in self._failed:
             return _UNKNOWN, None
+        identity = Identity(settings.base_url, settings.username)
         try:
-            token, repository = self._stored(Identity(settings.base_url, settings.username), settings, place)
+            if (identity, place) not in self._found:
+                self._found[identity, place] = self._stored(identity, settings, place)
         except XapiError as error:
             self._failed.add(place)
             self._warn(settings.profile, str(error))
             return _UNKNOWN, None
+        token, repository = self._found[identity, place]
         return state_of(token, self._runtime.now(), repository=repository), token
 
     def _stored(

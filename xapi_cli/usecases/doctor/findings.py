@@ -83,6 +83,7 @@ class Findings:
         self.checked_state: Path | None = None
         self.response: Response | None = None
         self.probed_repository: TokenRepository | None = None
+        self._repository: TokenRepository | None = None  # of the account
         self._store_reports: StoreReports | None = None
         self._store_error: StoreError | UsageError | None = None
 
@@ -165,6 +166,9 @@ class Findings:
             raise NotChecked("no account is selected", "profile")
         self.check_state_is_usable()
         identity = self.runtime.identity
-        if self.storage_is_a_service:
-            return self.probed_repository.of(identity) if self.probed_repository else None
-        return self.runtime.repository(identity, reports=StoreReports())
+        if self._repository is None:
+            if not self.storage_is_a_service:
+                self._repository = self.runtime.repository(identity, reports=StoreReports())
+            elif self.probed_repository is not None:
+                self._repository = self.probed_repository.of(identity)
+        return self._repository
