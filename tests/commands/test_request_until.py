@@ -63,6 +63,20 @@ def test_a_connection_that_breaks_before_the_headers_counts_as_not_yet(xapi: Xap
         assert xapi("request", "/", *UNTIL, env=bearing(server)) == Outcome(0, '{"state":"done"}', "")
 
 
+def test_not_modified_counts_as_not_yet(xapi: Xapi) -> None:
+    unchanged = b"HTTP/1.1 304 Not Modified\r\n\r\n"
+    with Server(script(RUNNING, unchanged, unchanged, DONE)) as server:
+        assert xapi("request", "/", *UNTIL, env=bearing(server)) == Outcome(0, '{"state":"done"}', "")
+
+
+def test_a_response_that_is_not_http_ends_the_wait(xapi: Xapi) -> None:
+    with Server(script(b"SSH-2.0-OpenSSH_9.2\r\n")) as server:
+        outcome = xapi("request", "/", *UNTIL, env=bearing(server))
+
+    assert outcome.code == 11
+    assert "is not valid HTTP" in outcome.err
+
+
 def test_any_other_failure_ends_the_wait_with_its_exit_code(xapi: Xapi, tmp_path: Path) -> None:
     failure = response("404 Not Found", b'{"error":"gone"}')
     with Server(script(RUNNING, failure)) as server:
@@ -117,6 +131,15 @@ def test_after_the_time_limit_the_last_body_goes_where_errors_go(
     assert "--until was not met within 1 s, in 1 attempt; raise --max-time to wait longer\n" in outcome.err
     assert not Path(file).exists()
     assert json.loads(meta.read_bytes())["bytes"] == (len(b'{"state":"running"}') if out or err else 0)
+
+
+def test_the_last_body_is_also_printed_if_the_time_ends_while_it_is_filtered(xapi: Xapi) -> None:
+    with Server(script(RUNNING)) as server:
+        endless = ("--until", "while(true; .) | empty", "--max-time", "1")
+        outcome = xapi("request", "/", *endless, env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (12, '{"state":"running"}')
+    assert "--until was not met within 1 s, in 1 attempt" in outcome.err
 
 
 def test_other_options_apply_to_the_last_response(xapi: Xapi, tmp_path: Path) -> None:

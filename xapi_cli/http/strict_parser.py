@@ -155,7 +155,8 @@ class StrictParser:
 
     def _invalid(self, error: str, hint: str | None = None) -> NetworkError:
         hint = hint or "check the host and port of the base URL"
-        return NetworkError(f"the response from {self._sender} is not valid HTTP ({_describe(error)})", hint=hint)
+        problem = f"the response from {self._sender} is not valid HTTP ({_describe(error)})"
+        return NetworkError(problem, hint=hint, headers_received=True)
 
 
 class _ChunkFraming:

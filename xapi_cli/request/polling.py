@@ -13,6 +13,7 @@ from xapi_cli.request.body.spool import Spool
 from xapi_cli.request.output import decoded
 from xapi_cli.request.send import Outcome
 from xapi_cli.system.render import decimal
+from xapi_cli.system.signals import Terminated
 
 if TYPE_CHECKING:
     from xapi_cli.request.calls import Call
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 600.0  # seconds
 _REJECTED = (b"false", b"null")
+_NOT_MODIFIED = 304
 
 
 class NotMet(TimeoutExpired):
@@ -74,6 +76,11 @@ class Polling:
                 self._raise_if_over(error)
                 if not retry.is_transient_error(error):
                     raise
+            except Terminated as terminated:  # while the filter runs, the time ends with a signal
+                self._attempts.advance(1)
+                if isinstance(terminated.failure, TimeoutExpired):
+                    self._raise_if_over(terminated.failure)
+                raise
             else:
                 if final is not None:
                     return outcome, self.body if final else None
@@ -87,6 +94,8 @@ class Polling:
         It is False if the outcome is a failure that is not sent again.
         """
         response = outcome.response
+        if response.status == _NOT_MODIFIED:
+            return None
         is_success = 200 <= response.status < 300
         is_transient = response.status in retry.STATUSES
         if not is_success and (not is_transient or self._requested_delay(outcome) > retry.LONGEST_WAIT):
