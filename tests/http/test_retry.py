@@ -25,7 +25,8 @@ def test_the_default_delay_is_random_within_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "wait"), [("0", 0.0), ("7", 7.0), (" 12 ", 12.0), ("300", 300.0), ("00030", 30.0)]
+    ("retry_after", "wait"),
+    [("0", 0.0), ("7", 7.0), (" 12 ", 12.0), ("300", 300.0), ("00030", 30.0), ("2.0", 2.0), ("0.25", 0.25)],
 )
 def test_retry_after_in_seconds_is_respected(retry_after: str, wait: float) -> None:
     assert retry.delay(0, retry_after, rng=_longest) == wait
@@ -50,7 +51,9 @@ def test_a_past_date_means_no_delay_and_a_distant_one_ends_the_retries() -> None
     assert retry.delay(0, format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)) is None
 
 
-@pytest.mark.parametrize("retry_after", ["", "-5", "1.5", "soon", "٣", "1e3", "Wed, 99 Foo 2015 99:99:99 GMT", "\x00"])
+@pytest.mark.parametrize(
+    "retry_after", ["", "-5", "1.5.0", ".", "1,5", "soon", "٣", "1e3", "Wed, 99 Foo 2015 99:99:99 GMT", "\x00"]
+)
 def test_an_invalid_retry_after_is_ignored(retry_after: str) -> None:
     assert retry.delay(1, retry_after, rng=_longest) == 1.0
 
