@@ -136,11 +136,14 @@ def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(wor
     assert runs == [1]
 
 
-def test_the_wait_for_a_login_in_progress_is_bounded(world: World) -> None:
+@pytest.mark.parametrize("is_explicit", [False, True])
+def test_the_wait_for_a_login_in_progress_is_bounded(world: World, is_explicit: bool) -> None:
     deadline = time.monotonic() + 0.3
     lock = locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1)
+    account = world.account(given=RIGHT, deadline=deadline)
     with lock, pytest.raises(TimeoutExpired, match="another xapi process has been logging in as me@"):
-        world.account(given=RIGHT, deadline=deadline).token()
+        account.log_in(RIGHT, remember=None) if is_explicit else account.token()
+    assert world.logins == []
     assert time.monotonic() - deadline < 2
 
 

@@ -333,7 +333,9 @@ class Account:
         If another login holds the lock for too long, raise TimeoutExpired, unless the lock is not *required*. With
         *stop_on_login*, raise AnotherLoggedIn as soon as another process has stored a token.
         """
-        timeout = self._lock_timeout()
+        limit = self._login_limit + self._session.margin  # as long as another process's login may take
+        timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
+        required = required or timeout < limit  # otherwise, no time is left for what needs the lock
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._session.locked(timeout, stop_on_login=stop_on_login, required=required))
@@ -343,11 +345,6 @@ class Account:
                     hint="try again, or end that process if it hangs",
                 ) from error
             yield
-
-    def _lock_timeout(self) -> float:
-        """Return the seconds to wait for another process's login: as long as it may take, within the deadline."""
-        timeout = self._login_limit + self._session.margin
-        return timeout if self._deadline is None else min(timeout, max(0.0, self._deadline - time.monotonic()))
 
     def _name(self) -> str:
         return login_messages.name_of(self.identity)
