@@ -109,6 +109,39 @@ def test_as_many_redirects_are_followed_as_by_commands(program: Program, redirec
     assert ran == Outcome(0, f"{result}\n"), ran
 
 
+def test_user_info_in_a_redirect_is_omitted_as_by_commands(program: Program) -> None:
+    server: Server
+    with Server([request(), lambda peer: peer.sock.sendall(away), request(), send(OK)]) as server:
+        url = server.url.replace("//", "//user:CANARY@")
+        away = f"HTTP/1.1 302 Found\r\nLocation: {url}/x\r\nContent-Length: 0\r\n\r\n".encode()
+        ran = program(
+            """
+            with xapi_cli.open_client() as client:
+                print(client.get("/", follow_redirects=True).url.userinfo)
+            """,
+            with_token(server),
+        )
+
+    assert ran == Outcome(0, "b''\n"), ran
+
+
+def test_a_length_that_is_not_that_of_the_body_is_refused_before_anything_is_sent(program: Program) -> None:
+    with Server([serve()]) as server:
+        ran = program(
+            """
+            with xapi_cli.open_client() as client:
+                try:
+                    client.post("/", content=b"a", headers={"Content-Length": "50"})
+                except UsageError as error:
+                    print(error)
+            """,
+            with_token(server),
+        )
+
+    assert ran == Outcome(0, "the header Content-Length is not the length of the body; omit it\n"), ran
+    assert server.received == []
+
+
 def test_no_request_is_sent_to_another_origin(program: Program) -> None:
     with Server([serve()]) as elsewhere:
         away = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.url}/x\r\nContent-Length: 0\r\n\r\n".encode()

@@ -148,7 +148,9 @@ class _LibraryClient(httpx.Client):
                 " origin",
                 hint="check the base URL",
             )
-        return super()._build_redirect_request(request, response)
+        redirect = super()._build_redirect_request(request, response)
+        redirect.url = httpx.URL(target)  # without user info, and parsed by one parser
+        return redirect
 
 
 def _client_headers(defaults: Sequence[tuple[str, str]]) -> httpx.Headers:
@@ -277,9 +279,11 @@ class _Auth(httpx.Auth):
 
 
 def _read_body(request: httpx.Request) -> None:
-    size = len(request.read())
+    size = str(len(request.read()))
     if request.headers.pop("Transfer-Encoding", None):
-        request.headers["Content-Length"] = str(size)
+        request.headers["Content-Length"] = size
+    elif request.headers.get("Content-Length", size) != size:
+        raise UsageError("the header Content-Length is not the length of the body", hint="omit it")
 
 
 def _path(request: httpx.Request) -> str:

@@ -445,7 +445,7 @@ class _Sending:
         try:
             pages.run(self._call)
         except BaseException as error:
-            if self._file is None:
+            if self._file is None and not options.slurp:  # what was written is not the beginning of a result
                 _add_remainder(error, terminal, pages.remaining())
             raise
 
