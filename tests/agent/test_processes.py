@@ -361,7 +361,9 @@ def test_another_installation_does_not_use_or_replace_the_agent(agent: Agent) ->
         )  # fmt: skip
 
     assert run("token", "show").stdout == "t0ken\n"
-    assert (agent.status()["warm"], agent.status()["cold"]) == (0, {"another installation or mode of Python": 1})
+    cold = {"another installation or mode of Python": 1}
+    wait_until(lambda: agent.status()["cold"] == cold, "a worker has read why it was not used")
+    assert agent.status()["warm"] == 0
     start = run("agent", "start")
     error = "xapi: error: the running agent belongs to another installation of xapi"
     hint = "run `xapi agent stop`, which erases its tokens, then `xapi agent start`"
