@@ -118,7 +118,7 @@ def test_a_server_that_reads_slowly_causes_no_timeout() -> None:
                 peer.read_some()
         peer.read_request()
 
-    size = 8 * 1024 * 1024
+    size = 24 * 1024 * 1024  # more than is read slowly and fits into buffers: the client has to send until the end
     with Server([sip, send(OK)]) as server, client(timeout=2) as http:
         assert http.post(server.url, content=Zeros(size), headers={"Content-Length": str(size)}).content == b"ok"
 
