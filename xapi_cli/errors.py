@@ -182,7 +182,8 @@ class NetworkError(XapiError):
     """No usable response.
 
     If *sent*, at least a part of the request was sent, so the server may have processed
-    it. If *headers_received*, it has responded, even if not with valid HTTP, so the request is not retried.
+    it. If *headers_received*, the status line and headers of a response were complete, or the response is not
+    valid HTTP; the request is then not retried.
     """
 
     exit_code = 11

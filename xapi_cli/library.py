@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -149,7 +149,7 @@ class _LibraryClient(httpx.Client):
                 hint="check the base URL",
             )
         redirect = super()._build_redirect_request(request, response)
-        redirect.url = httpx.URL(target)  # without user info, and parsed by one parser
+        redirect.url = httpx.URL(target)  # without user info; httpx might parse the Location header differently
         return redirect
 
 
@@ -173,9 +173,11 @@ class _SingleOriginTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
 
-        Raises UsageError if commands do not send its method, or if the origin of the URL is not that of the base URL.
+        Raises UsageError if commands do not send its method, if the origin of the URL is not that of the base URL, or
+        if its Content-Length is wrong.
         """
         items.check_method(request.method)
+        _check_length(request)
         if not urls.same_origin(str(request.url), self._runtime.base_url):
             raise UsageError("the URL is not on the origin of the base URL", hint="pass a path, or a URL of the API")
         if self._runtime.settings.read_only:
@@ -279,11 +281,16 @@ class _Auth(httpx.Auth):
 
 
 def _read_body(request: httpx.Request) -> None:
-    size = str(len(request.read()))
+    size = len(request.read())
     if request.headers.pop("Transfer-Encoding", None):
-        request.headers["Content-Length"] = size
-    elif request.headers.get("Content-Length", size) != size:
-        raise UsageError("the header Content-Length is not the length of the body", hint="omit it")
+        request.headers["Content-Length"] = str(size)
+
+
+def _check_length(request: httpx.Request) -> None:
+    with suppress(httpx.RequestNotRead):  # a stream, which is sent as it is
+        size = str(len(request.content))
+        if request.headers.get("Content-Length", size) != size:
+            raise UsageError("the Content-Length header does not match the length of the body", hint="omit it")
 
 
 def _path(request: httpx.Request) -> str:

@@ -116,7 +116,7 @@ def test_a_client_runs_the_command_of_a_worker_that_gave_up_as_the_request_arriv
     process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
     with worker.listener, worker.listener.accept()[0] as connection:
         worker.greet(connection)
-        assert connection.recv(1, socket.MSG_PEEK)  # unread
+        assert connection.recv(1, socket.MSG_PEEK)  # it has arrived, and stays unread
     assert process.communicate(timeout=30) == (b"t0ken\n", b"")
 
 

@@ -61,7 +61,7 @@ from xapi_cli.agent import call, protocol
 def send_request(connection, *arguments, send_request=protocol.send_request):
     send_request(connection, *arguments)
     select.select([connection], [], [])
-    with contextlib.suppress(OSError):  # the command has ended already
+    with contextlib.suppress(OSError):  # the command may have ended already
         connection.send(b"?")
 
 protocol.send_request, call.READY_TIMEOUT = send_request, 60
@@ -247,7 +247,7 @@ def test_an_agent_whose_sockets_were_removed_ends(own_agent: Agent, is_replaced:
     shutil.rmtree(own_agent.directory)
     if is_replaced:
         own_agent.start()
-    with suppress(ProcessLookupError):  # it may have noticed by itself
+    with suppress(ProcessLookupError):  # it may have noticed already, and ended
         os.kill(old, signal.SIGCHLD)  # wakes it
 
     wait_until(lambda: not is_running(old), "the agent has ended")

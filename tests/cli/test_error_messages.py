@@ -236,7 +236,7 @@ def test_an_error_states_what_happened_and_what_to_do(xapi: Xapi, sandbox: Sandb
 
 
 def test_a_hint_does_not_depend_on_which_flags_were_loaded(xapi: Xapi) -> None:
-    """A process that has just started has only the flags in its arguments."""
+    """A new process loads only the flags that its arguments contain; the agent has loaded all."""
     process = xapi.start("token", "show", "x", argv=REAL)
     _, err = process.communicate(timeout=30)
 

@@ -311,7 +311,7 @@ def test_a_line_that_was_replayed_five_times_does_not_stop_the_logins_of_others(
             rejected_with[number].set()
             return Reply(b"{}", 401)
         if number < 6 and others_with[number].is_set():  # the first success overtook the 401
-            wait_until(lambda: api.logins > number, "the 401 caused a login")  # lest no lines remain for later tokens
+            wait_until(lambda: api.logins > number, "the 401 caused a login")  # otherwise, later tokens may get none
             return Reply()
         others_with[number].set()
         assert (rejected_with[number] if number < 6 else may_succeed).wait(20)

@@ -240,7 +240,7 @@ def test_a_slurped_array_stays_open_after_a_failure(xapi: Xapi) -> None:
         outcome = xapi("request", "/items", "--paginate", "--slurp", env=bearing(server))
 
     assert outcome.code == 5
-    assert "to continue" not in outcome.err  # the rest would not be the rest of the array
+    assert "to continue" not in outcome.err  # the remaining pages would be a second array
     with pytest.raises(json.JSONDecodeError):
         json.loads(outcome.out)
 

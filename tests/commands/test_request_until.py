@@ -133,7 +133,7 @@ def test_after_the_time_limit_the_last_body_goes_where_errors_go(
     assert json.loads(meta.read_bytes())["bytes"] == (len(b'{"state":"running"}') if out or err else 0)
 
 
-def test_the_last_body_is_also_printed_if_the_time_ends_while_it_is_filtered(xapi: Xapi) -> None:
+def test_the_last_body_is_printed_even_if_the_time_ends_while_it_is_filtered(xapi: Xapi) -> None:
     with Server(script(RUNNING)) as server:
         endless = ("--until", "while(true; .) | empty", "--max-time", "1")
         outcome = xapi("request", "/", *endless, env=bearing(server))

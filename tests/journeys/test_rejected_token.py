@@ -127,8 +127,8 @@ def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_re
     [("token", "show"), ("exec", "--", "sh", "-c", "echo $XAPI_TOKEN"), ("credential-helper", "get")],
     ids=["token show", "exec", "credential-helper get"],
 )
-@pytest.mark.states("xapi token show, exec and credential-helper get then log in instead of delivering it.")
-def test_a_rejected_token_is_not_delivered_to_another_program(
+@pytest.mark.states("xapi token show, exec and credential-helper get then log in instead of passing it on.")
+def test_a_rejected_token_is_not_passed_to_another_program(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]
 ) -> None:
     uri = json.dumps({"uri": f"{sandbox.base_url}/x-api/me"})

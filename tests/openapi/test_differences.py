@@ -409,7 +409,7 @@ SCHEMAS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
         ["!body field a became required"],
         ["response 200 field a is always present now"],
     ),
-    "a part that requires a field of the part beside it": (
+    "a part that requires a field of another part only": (
         {"allOf": [obj(a=STRING)]},
         {"allOf": [{"required": ["a"]}, obj(a=STRING)]},
         ["!body field a became required"],
@@ -426,6 +426,18 @@ SCHEMAS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
         {"type": "object", "required": ["z"]},
         ["!body field z became required"],
         ["response 200 field z is always present now"],
+    ),
+    "a description of a field that was only listed as required": (
+        {"type": "object", "required": ["z"]},
+        obj(["z"], z=STRING),
+        [],
+        ["response 200 field z added"],
+    ),
+    "a field that was only listed as required, and is optional now": (
+        {"type": "object", "required": ["z"]},
+        obj(z=STRING),
+        ["body field z became optional"],
+        ["response 200 field z added"],
     ),
     "a required field with a default value in another part": (
         {"allOf": [obj(a={**STRING, "default": "x"})]},
@@ -499,7 +511,7 @@ def test_the_same_schema_in_other_words_is_no_change(old: Any, new: Any) -> None
         assert texts(body(old, of=of), body(new, of=of)) == texts(body(new, of=of), body(old, of=of)) == []
 
 
-def test_names_of_required_fields_beside_a_reference_apply() -> None:
+def test_required_beside_a_reference_applies() -> None:
     reference = {"$ref": "#/components/schemas/Base"}
     components = {"schemas": {"Base": obj(a=STRING)}}
     old = body(reference, of="request", components=components)

@@ -342,7 +342,7 @@ class HandlerServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report failed assertions of the test; ignore the errors of connections whose client was killed."""
+        """Report failed assertions of the test; ignore all other errors, as after a client was killed."""
         if isinstance(sys.exception(), AssertionError):
             super().handle_error(request, client_address)
 

@@ -1,8 +1,9 @@
 """Hands a command over to a worker, waits for its end, and ends this process in the same way.
 
-Until the request has been sent, every failure means that this process runs the command itself; afterwards it does so
-only if the worker asks for it before it begins, or ends without reading all of the request. So no command runs twice.
-The module is imported before anything else, so it imports only what the interpreter has loaded already.
+Until the request has been sent, every failure means that this process runs the command itself. Afterwards it does so
+only if the worker has not begun and no longer can: it declined, exited without reading the whole request, or hung and
+was killed. So no command runs twice. The module is imported before anything else, so it imports only what the
+interpreter has loaded already.
 """
 
 import os
@@ -152,7 +153,7 @@ class _RunningCommand:
                 waited += 1
                 since_signal += bool(self._forwarded)
                 since_end += _has_ended(self._worker)
-            except ConnectionResetError:  # it ended without reading everything that this process has sent
+            except ConnectionResetError:  # the worker exited without reading everything that was sent
                 return self._has_begun
             else:
                 self._connection.settimeout(_REST_TIMEOUT)

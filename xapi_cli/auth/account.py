@@ -20,6 +20,7 @@ from xapi_cli.store.login_protocol import LockLost
 from xapi_cli.store.login_session import open_session
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.lock import LockTimeout
+from xapi_cli.system.render import decimal
 from xapi_cli.tokens import Identity, Record, Token
 
 
@@ -74,9 +75,9 @@ class Account:
             self.token()
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token that was not rejected, with at least *min_ttl* seconds left, if possible.
+        """Return a token that was not rejected; if possible, it has at least *min_ttl* seconds left.
 
-        With *fresh*, it is always a new one.
+        With *fresh*, always log in.
         """
         stored = record.token if (record := self.repository.read()) else None
         if fresh:
@@ -193,7 +194,7 @@ class Account:
     def _log_in_automatically(self, reason: Reason, stale: Token | None, *, is_responding: bool = False) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login.
 
-        *is_responding* tells that the server has just responded.
+        *is_responding* is True if the server has just responded: it is then not checked before a prompt.
         """
         if not self._automatic:
             hint = registry.login_hint(self.repository.row)
@@ -330,19 +331,22 @@ class Account:
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:
         """Hold the login lock of this account, to exclude other logins to it.
 
-        If another login holds the lock for too long, raise TimeoutExpired, unless the lock is not *required*. With
-        *stop_on_login*, raise AnotherLoggedIn as soon as another process has stored a token.
+        If another login holds the lock for too long, raise TimeoutExpired. If the lock is not *required*, continue
+        without it instead, unless the wait ended at the deadline. With *stop_on_login*, raise AnotherLoggedIn as soon
+        as another process has stored a token.
         """
         limit = self._login_limit + self._session.margin  # as long as another process's login may take
         timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
-        required = required or timeout < limit  # otherwise, no time is left for what needs the lock
+        is_limited = timeout < limit  # a wait until the deadline leaves no time to continue without the lock
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._session.locked(timeout, stop_on_login=stop_on_login, required=required))
+                lock = self._session.locked(timeout, stop_on_login=stop_on_login, required=required or is_limited)
+                stack.enter_context(lock)
             except LockTimeout as error:
+                waited = decimal(int(timeout * 10) / 10)
                 raise TimeoutExpired(
-                    f"another xapi process has been logging in as {self._name()} for more than {timeout:.0f} s",
-                    hint="try again, or end that process if it hangs",
+                    f"another xapi process has been logging in as {self._name()} for more than {waited} s",
+                    hint=f"try again, {'raise --max-time, ' if is_limited else ''}or end that process if it hangs",
                 ) from error
             yield
 

@@ -46,11 +46,11 @@ class StoredToken:
         return record.token if (record := self.repository.read()) else None
 
     def current(self) -> Token:
-        """Return the token to send: one that was rejected too, because the response shows whether it still is."""
+        """Return the token for a request, even one that was rejected: the response shows whether it still is."""
         return self._lasting(0) or self._account.token()
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token for another program: not one that was rejected, nor with *fresh* one that is stored.
+        """Return a token for another program, but none that was rejected; with *fresh*, always a new one.
 
         It has at least *min_ttl* seconds left, if possible.
         """

@@ -215,7 +215,7 @@ class Engine:
     def close(self) -> None:
         """End the filters, log the requests that are still in flight, and close all connections."""
         self._filters.close()
-        self._connections.log_rest()
+        self._connections.log_interrupted()
         self._loop.close()
 
     # the flow of a request

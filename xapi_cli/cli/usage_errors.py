@@ -227,7 +227,7 @@ def _is_path(word: str) -> bool:
 
 
 def _with_all_flags(ctx: Any) -> Any:
-    """Return the command of *ctx* with all its flags: that of a call may have only those in the arguments."""
+    """Return the command of *ctx* with all its flags: `ctx.command` may have only those in the arguments."""
     return ctx.command if ctx.parent is None else _with_all_flags(ctx.parent).get_command(ctx.parent, ctx.info_name)
 
 

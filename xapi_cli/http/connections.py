@@ -245,8 +245,8 @@ class Connections(Generic[R, E]):
         self._waiting.clear()
         self._resending.clear()
 
-    def log_rest(self) -> None:
-        """Log the exchanges that are interrupted by the end of the event loop; the log writes them when it closes."""
+    def log_interrupted(self) -> None:
+        """Log the exchanges that the end of the event loop interrupts; the log writes their lines when it is closed."""
         if self._log is not None:
             self.drop(self.unsent_requests())  # the log has only what may have been sent
             for request in self.busy.values():

@@ -14,7 +14,7 @@ STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})  # RFC 9110, 9.2.2
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0  # seconds
-_LONGEST_REQUEST = 1e12  # seconds; more makes no difference
+_MAX_RETRY_AFTER = 1e12  # seconds; infinity could not be rounded
 _KEY = "Idempotency-Key"  # draft-ietf-httpapi-idempotency-key-header
 
 Header = tuple[str, str | None]
@@ -67,10 +67,9 @@ def next_delay(
 def delay(retries: int, retry_after: str | None, *, rng: Callable[[float, float], float] | None = None) -> float | None:
     """Return the seconds to wait after a transient failure and *retries* retries, or None to stop retrying.
 
-    *retry_after* is the value of `Retry-After`, in seconds or as a date (RFC 9110,
-    section 10.2.3), maybe with a fraction of a second. It is respected up to LONGEST_WAIT. Without a valid value, the
-    delay is exponential backoff with full jitter; *rng* returns a random number
-    between its arguments.
+    *retry_after* is the value of `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3); the seconds may
+    have a fraction, as with curl. It is respected up to LONGEST_WAIT. Without a valid value, the delay is exponential
+    backoff with full jitter; *rng* returns a random number between its arguments.
     """
     requested = _seconds(retry_after)
     if requested is None:
@@ -81,7 +80,7 @@ def delay(retries: int, retry_after: str | None, *, rng: Callable[[float, float]
 
 
 def is_transient_error(error: XapiError) -> bool:
-    """Return whether a request that failed with *error* may be sent again: not after the headers of a response."""
+    """Return whether a request that failed with *error* may be sent again: not after a response, valid or not."""
     return isinstance(error, NetworkError) and not error.headers_received
 
 
@@ -118,7 +117,7 @@ def _seconds(retry_after: str | None) -> float | None:
         return None
     text = retry_after.strip()
     if text.isascii() and text.replace(".", "", 1).isdigit():  # some APIs send 2.0
-        return min(float(text), _LONGEST_REQUEST)
+        return min(float(text), _MAX_RETRY_AFTER)
     from email.utils import parsedate_to_datetime
 
     try:

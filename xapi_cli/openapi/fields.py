@@ -17,7 +17,7 @@ _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", 
 
 
 class Field(NamedTuple):
-    """A field of an object, with its *schema*; if it is not described, it is only listed as required."""
+    """A field of an object, with its *schema*; *is_described* is False if its name is only listed in `required`."""
 
     schema: object
     required: bool
@@ -25,7 +25,7 @@ class Field(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What a part of a schema says about an object: fields, and names of required ones, which another may describe."""
+    """One part of a schema: the fields that it describes, and the names that it requires, maybe of other fields."""
 
     fields: dict[str, Field]
     required: set[str]
@@ -112,7 +112,7 @@ class SchemaReader:
         return tuple(dict.fromkeys(chain(*known))) if known and len(known) == len(parts) else None
 
     def fields(self, schema: object) -> dict[str, Field]:
-        """Return the fields of the object *schema* by their names, with those that are required but not described."""
+        """Return the fields of the object *schema* by name, including those that are only listed as required."""
         found, required = self._fields(schema, 0)
         found |= {name: Field(None, True, False) for name in sorted(required.difference(found))}
         return {name: each for name, each in found.items() if not self._is_excluded(each.schema)}
@@ -121,7 +121,7 @@ class SchemaReader:
         node = self.node(schema)
         own, required = node.get("properties"), _names(node.get("required"))
         if isinstance(schema, dict):
-            required |= _names(schema.get("required"))  # beside a reference, in OpenAPI 3.1
+            required |= _names(schema.get("required"))  # OpenAPI 3.1 permits it beside a $ref
         self._left -= len(required) + (len(own) if isinstance(own, dict) else 0)
         found = {clean_name(name): Field(each, False) for name, each in (own.items() if isinstance(own, dict) else ())}
         parts = [self._fields(each, depth + 1) for each in list_of(node.get("allOf")) if depth < _MAX_DEPTH]
@@ -133,7 +133,7 @@ class SchemaReader:
             for name, field in part.fields.items():
                 found[name] = self._both(found[name], field) if name in found else field
         for name in required.intersection(found):
-            if not (self._is_request and self.has_default(found[name].schema)):  # then a client can omit it
+            if not (self._is_request and self.has_default(found[name].schema)):  # a client can omit such a field
                 found[name] = found[name]._replace(required=True)
         return _Part(found, required)
 

@@ -87,22 +87,23 @@ class SchemaComparison:
         self, old: Mapping[str, Field], new: Mapping[str, Field], path: str, depth: int
     ) -> Iterator[SchemaChange]:
         places = {name: f"{path}.{name}".removeprefix(".") for name in (*old, *new)}
-        before, after = ({name: each for name, each in those.items() if each.is_described} for those in (old, new))
-        for name, field in before.items():
-            if name not in after:
-                yield SchemaChange(places[name], "removed", True)
-            elif field.required != after[name].required:
-                yield self._of_need(after[name].required, places[name])
-        for name, field in after.items():
-            if name not in before:
-                how = f"added, {'required' if field.required else 'optional'}" if self._is_request else "added"
-                yield SchemaChange(places[name], how, self._is_request and field.required)
         for name, place in places.items():
-            if name not in before and name not in after and (name in old) != (name in new):  # only listed as required
-                yield self._of_need(name in new, place)
-        for name, field in before.items():
-            if name in after:
-                yield from self._of_schemas(field.schema, after[name].schema, places[name], depth + 1)
+            if (change := self._of_field(old.get(name), new.get(name), place)) is not None:
+                yield change
+        for name, field in old.items():
+            if field.is_described and name in new and new[name].is_described:
+                yield from self._of_schemas(field.schema, new[name].schema, places[name], depth + 1)
+
+    def _of_field(self, old: Field | None, new: Field | None, path: str) -> SchemaChange | None:
+        """Return the change of a field itself; a client knows one that is only listed as required."""
+        was_required, is_required = (each is not None and each.required for each in (old, new))
+        if old is not None and old.is_described and not (new and new.is_described):
+            return SchemaChange(path, "removed", True)
+        was_described = old is not None and (old.is_described or self._is_request)
+        if new is not None and new.is_described and not was_described:
+            how = f"added, {'required' if is_required else 'optional'}" if self._is_request else "added"
+            return SchemaChange(path, how, self._is_request and is_required)
+        return None if was_required == is_required else self._of_need(is_required, path)
 
     def _of_need(self, is_required: bool, path: str) -> SchemaChange:
         if self._is_request:

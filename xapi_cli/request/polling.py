@@ -76,7 +76,7 @@ class Polling:
                 self._raise_if_over(error)
                 if not retry.is_transient_error(error):
                     raise
-            except Terminated as terminated:  # while the filter runs, the time ends with a signal
+            except Terminated as terminated:  # SIGALRM enforces the time limit while the filter runs
                 self._attempts.advance(1)
                 if isinstance(terminated.failure, TimeoutExpired):
                     self._raise_if_over(terminated.failure)

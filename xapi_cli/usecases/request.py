@@ -445,7 +445,7 @@ class _Sending:
         try:
             pages.run(self._call)
         except BaseException as error:
-            if self._file is None and not options.slurp:  # what was written is not the beginning of a result
+            if self._file is None and not options.slurp:  # the remaining pages would be a second array
                 _add_remainder(error, terminal, pages.remaining())
             raise
 

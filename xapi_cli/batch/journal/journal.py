@@ -100,7 +100,8 @@ class Journal:
     def end_input(self, lines: int, digest: str) -> None:
         """Record the number of *lines* and the *digest* of the whole input.
 
-        Raises UsageError if they differ from those of earlier runs, or if one of these has sent a later line.
+        Raises UsageError if they differ from those of earlier runs, or if one of those recorded the result of a later
+        line.
         """
         if self._input is None:
             if lines < len(self._offsets) - 1:
