@@ -95,7 +95,7 @@ class SchemaComparison:
                 yield from self._of_schemas(field.schema, new[name].schema, places[name], depth + 1)
 
     def _of_field(self, old: Field | None, new: Field | None, path: str) -> SchemaChange | None:
-        """Return the change of a field itself; a client knows one that is only listed as required."""
+        """Return the change of a field itself; in a request, a field that was only listed as required is not new."""
         was_required, is_required = (each is not None and each.required for each in (old, new))
         if old is not None and old.is_described and not (new and new.is_described):
             return SchemaChange(path, "removed", True)
