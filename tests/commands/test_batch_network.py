@@ -59,13 +59,13 @@ def test_a_get_on_a_closed_idle_connection_is_resent_over_a_new_one(xapi: Xapi) 
 
 
 def test_a_get_is_resent_only_once_even_if_other_connections_are_open(xapi: Xapi) -> None:
-    all_connected = threading.Barrier(3)
+    all_are_here = threading.Barrier(3)
 
     def wait_for_all(peer: Peer) -> None:
-        all_connected.wait(60)
+        all_are_here.wait(60)
 
-    served = [request(), wait_for_all, send(OK)]
-    with Server(*[[*served, request()]] * 3, [request()]) as server:
+    served = [request(), wait_for_all, send(OK), wait_for_all, request()]
+    with Server(*[served] * 3, [request()]) as server:
         outcome = xapi("batch", "-j", "3", input=paths(4), env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
 
     assert outcome.code == 11
@@ -210,7 +210,7 @@ def test_other_lines_continue_during_the_delay_of_a_retry(xapi: Xapi) -> None:
         return Reply()
 
     with Api(response) as api:
-        code, lines, _ = batch(xapi, api, "-j", "2", "--retry", "1", input=paths(20))
+        code, lines, _ = batch(xapi, api, "-j", "2", "--retry", "1", input=paths(6))
 
     assert code == 0
     assert lines[-1]["id"] == 0
