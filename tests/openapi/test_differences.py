@@ -427,6 +427,18 @@ SCHEMAS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
         ["!body field z became required"],
         ["response 200 field z is always present now"],
     ),
+    "a required field with a default value that two parts describe": (
+        obj(["a"], a={**STRING, "default": "x"}),
+        {"allOf": [obj(["a"], a={**STRING, "default": "x"}), obj(a={"description": "A text"})]},
+        [],
+        [],
+    ),
+    "a required field with a default value in each of two alternatives": (
+        {"oneOf": [obj(["a"], a={**STRING, "default": "x"}, b=STRING)]},
+        {"oneOf": [obj(["a"], a={**STRING, "default": each}, b=STRING) for each in ("x", "y")]},
+        [],
+        [],
+    ),
     "a description of a field that was only listed as required": (
         {"type": "object", "required": ["z"]},
         obj(["z"], z=STRING),

@@ -137,9 +137,17 @@ class SchemaReader:
                 found[name] = found[name]._replace(required=True)
         return _Part(found, required)
 
-    def has_default(self, schema: object) -> bool:
-        """Return whether *schema* has a default value, maybe beside its reference."""
-        return "default" in self.node(schema) or (isinstance(schema, dict) and "default" in schema)
+    def has_default(self, schema: object, depth: int = 0) -> bool:
+        """Return whether *schema* has a default value: beside its reference, in a part or in each alternative."""
+        node = self.node(schema)
+        if "default" in node or (isinstance(schema, dict) and "default" in schema):
+            return True
+        if depth == _MAX_DEPTH:
+            return False
+        alternatives = _alternatives(node)
+        return any(self.has_default(each, depth + 1) for each in list_of(node.get("allOf"))) or (
+            bool(alternatives) and all(self.has_default(each, depth + 1) for each in alternatives)
+        )
 
     def _both(self, one: Field, other: Field) -> Field:
         return Field(self._combination("allOf", one.schema, other.schema), one.required or other.required)
