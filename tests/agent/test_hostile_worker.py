@@ -109,13 +109,16 @@ def test_a_client_runs_the_command_of_a_hung_worker_which_can_no_longer_run_it(
         assert process.communicate(timeout=30) == (b"t0ken\n", b"")
 
 
-def test_a_client_runs_the_command_of_a_worker_that_gave_up_as_the_request_arrived(
-    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
+@pytest.mark.parametrize("hangs", [False, True], ids=["immediately", "after it hung"])
+def test_a_client_runs_the_command_of_a_worker_that_exits_without_reading_the_request(
+    xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], hangs: bool
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
     process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
     with worker.listener, worker.listener.accept()[0] as connection:
         worker.greet(connection)
+        if hangs:  # the client stops the worker before it withdraws the request
+            wait_until(lambda: b" T " in Path(f"/proc/{sleeper.pid}/stat").read_bytes(), "the client has stopped it")
         assert connection.recv(1, socket.MSG_PEEK)  # it has arrived, and stays unread
     assert process.communicate(timeout=30) == (b"t0ken\n", b"")
 

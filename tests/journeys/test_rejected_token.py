@@ -127,7 +127,10 @@ def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_re
     [("token", "show"), ("exec", "--", "sh", "-c", "echo $XAPI_TOKEN"), ("credential-helper", "get")],
     ids=["token show", "exec", "credential-helper get"],
 )
-@pytest.mark.states("xapi token show, exec and credential-helper get then log in instead of passing it on.")
+@pytest.mark.states(
+    "xapi token show, exec and credential-helper get then log in instead of passing it on, except for token show "
+    "--no-login."
+)
 def test_a_rejected_token_is_not_passed_to_another_program(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]
 ) -> None:
@@ -139,8 +142,12 @@ def test_a_rejected_token_is_not_passed_to_another_program(
     assert (without_password.code, without_password.out) == (10, "")
     assert "the API rejected the stored token (401), and no password source is available" in without_password.err
 
+    stored = xapi("token", "show", "--no-login", env=logged_in)
+    assert (stored.code, stored.err) == (0, "")
+
     outcome = xapi(*command, input=uri, env={**logged_in, "XAPI_PASSWORD": MASTER.password})
     assert outcome.code == 0, outcome
+    assert stored.out.strip() not in outcome.out
     assert outcome.err.endswith(": the API rejected the stored token (401)\n")
     assert xapi("token", "show", "--no-login", env=logged_in).out.strip() in outcome.out
     assert _shown(xapi, logged_in) == VALID

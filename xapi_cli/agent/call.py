@@ -144,6 +144,12 @@ class _RunningCommand:
 
         Raises EOFError if the worker was killed, and the master, which would report that, does not respond.
         """
+        try:
+            return self._has_message()
+        except ConnectionResetError:  # the worker exited without reading everything that was sent
+            return self._has_begun
+
+    def _has_message(self) -> bool:
         since_signal = since_end = waited = 0  # ticks: a clock would count the time for which this process is stopped
         self._connection.settimeout(_TICK)
         while True:
@@ -153,8 +159,6 @@ class _RunningCommand:
                 waited += 1
                 since_signal += bool(self._forwarded)
                 since_end += _has_ended(self._worker)
-            except ConnectionResetError:  # the worker exited without reading everything that was sent
-                return self._has_begun
             else:
                 self._connection.settimeout(_REST_TIMEOUT)
                 return True

@@ -75,9 +75,9 @@ class Account:
             self.token()
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token that was not rejected; if possible, it has at least *min_ttl* seconds left.
+        """Return a token that was not rejected, unless automatic login is disabled; with *fresh*, always log in.
 
-        With *fresh*, always log in.
+        If possible, it has at least *min_ttl* seconds left.
         """
         stored = record.token if (record := self.repository.read()) else None
         if fresh:
@@ -86,7 +86,7 @@ class Account:
             return self._log_in_automatically("missing", None)
         if not stored.lasts(self._now()):
             return self._log_in_automatically("expired", stored)
-        if self.repository.is_rejected(stored):
+        if self._automatic and self.repository.is_rejected(stored):
             return self._log_in_automatically("rejected", stored)
         if not stored.lasts(self._now(), min_ttl):
             return self._log_in_automatically("short", stored)

@@ -50,9 +50,9 @@ class StoredToken:
         return self._lasting(0) or self._account.token()
 
     def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token for another program, but none that was rejected; with *fresh*, always a new one.
+        """Return a token for another program, but none that was rejected, unless automatic login is disabled.
 
-        It has at least *min_ttl* seconds left, if possible.
+        With *fresh*, it is always a new one. It has at least *min_ttl* seconds left, if possible.
         """
         token = None if fresh else self._lasting(min_ttl)
         if token is None or self.repository.is_rejected(token):

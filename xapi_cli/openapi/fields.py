@@ -115,6 +115,9 @@ class SchemaReader:
         """Return the fields of the object *schema* by name, including those that are only listed as required."""
         found, required = self._fields(schema, 0)
         found |= {name: Field(None, True, False) for name in sorted(required.difference(found))}
+        if self._is_request:  # a client can omit a field that has a default value
+            optional = {name for name, each in found.items() if each.required and self._has_default(each.schema)}
+            found |= {name: found[name]._replace(required=False) for name in optional}
         return {name: each for name, each in found.items() if not self._is_excluded(each.schema)}
 
     def _fields(self, schema: object, depth: int) -> "_Part":
@@ -133,21 +136,16 @@ class SchemaReader:
             for name, field in part.fields.items():
                 found[name] = self._both(found[name], field) if name in found else field
         for name in required.intersection(found):
-            if not (self._is_request and self.has_default(found[name].schema)):  # a client can omit such a field
-                found[name] = found[name]._replace(required=True)
+            found[name] = found[name]._replace(required=True)
         return _Part(found, required)
 
-    def has_default(self, schema: object, depth: int = 0) -> bool:
-        """Return whether *schema* has a default value: beside its reference, in a part or in each alternative."""
+    def _has_default(self, schema: object, depth: int = 0) -> bool:
+        """Return whether *schema* has a default value: in itself, beside its reference, in a part or an alternative."""
         node = self.node(schema)
         if "default" in node or (isinstance(schema, dict) and "default" in schema):
             return True
-        if depth == _MAX_DEPTH:
-            return False
-        alternatives = _alternatives(node)
-        return any(self.has_default(each, depth + 1) for each in list_of(node.get("allOf"))) or (
-            bool(alternatives) and all(self.has_default(each, depth + 1) for each in alternatives)
-        )
+        parts = (*list_of(node.get("allOf")), *_alternatives(node)) if depth < _MAX_DEPTH else ()
+        return any(self._has_default(each, depth + 1) for each in parts)
 
     def _both(self, one: Field, other: Field) -> Field:
         return Field(self._combination("allOf", one.schema, other.schema), one.required or other.required)
