@@ -318,7 +318,6 @@ def test_a_token_in_the_environment_is_reported(xapi: Xapi, sandbox: Sandbox) ->
 def test_a_login_stores_its_token_in_the_real_keyring(
     xapi: Xapi, sandbox: Sandbox, shared_gnome_keyring: KeyringSession
 ) -> None:
-    shared_gnome_keyring.clear()
     env = {**shared_gnome_keyring.environ, "XAPI_STORAGE": "auto"}
 
     assert xapi("login", env={**env, **sandbox.settings}).err.endswith("token stored in the keyring\n")

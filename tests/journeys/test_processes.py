@@ -42,7 +42,6 @@ def stored(request: pytest.FixtureRequest) -> Env:
     if request.param != "keyring":
         return {"XAPI_STORAGE": request.param}
     session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
-    session.clear()
     return {**session.environ, "XAPI_STORAGE": "keyring"}
 
 
@@ -301,7 +300,6 @@ def test_a_login_stores_nothing_after_a_concurrent_logout(
     env: Env = {**sandbox.settings, "XAPI_STORAGE": storage}
     if storage == "keyring":
         session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
-        session.clear()
         env |= session.environ
     elif storage == "agent":
         env |= request.getfixturevalue("keeper").environ

@@ -193,7 +193,6 @@ def test_a_traceback_contains_no_secret_of_the_error(xapi: Xapi, stack: ExitStac
 def test_secrets_are_stored_in_the_keyring_and_in_no_file(
     xapi: Xapi, stack: ExitStack, shared_gnome_keyring: KeyringSession
 ) -> None:
-    shared_gnome_keyring.clear()
     scene = Scene(xapi, "works", stack)
     scene.env |= {**shared_gnome_keyring.environ, "XAPI_STORAGE": "keyring"}
 

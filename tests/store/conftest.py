@@ -68,7 +68,6 @@ def gnome(shared_gnome_keyring: KeyringSession, opened: Open, monkeypatch: pytes
     """The real keyring, empty, for stores that `opened` opens in this process."""
     for name, value in shared_gnome_keyring.environ.items():
         monkeypatch.setenv(name, value)
-    shared_gnome_keyring.clear()
     return shared_gnome_keyring
 
 

@@ -67,14 +67,6 @@ class KeyringSession:
         """Whether the keyring daemon is still running."""
         return self._daemon.poll() is None
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether the daemon is running and unlocked."""
-        # If no daemon responds, the bus, jeepney and secretstorage each raise their own errors.
-        with suppress(Exception), self._collection() as collection:
-            return self.lives and not collection.is_locked()
-        return False
-
     def freeze(self) -> None:
         """Stop the daemon, which then accepts connections but does not respond."""
         self._daemon.send_signal(signal.SIGSTOP)
@@ -94,11 +86,15 @@ class KeyringSession:
         self._daemon.wait(30)
         self._daemon = self._started()
 
-    def clear(self) -> None:
-        """Delete all items."""
-        with self._collection() as collection:
-            for item in collection.get_all_items():
-                item.delete()
+    def clear(self) -> bool:
+        """Delete all items; return False if the daemon is not running or is locked."""
+        # If no daemon responds, the bus, jeepney and secretstorage each raise their own errors.
+        with suppress(Exception), self._collection() as collection:
+            if self.lives and not collection.is_locked():
+                for item in collection.get_all_items():
+                    item.delete()
+                return True
+        return False
 
     def count(self, text: str = "") -> int:
         """Return the number of items whose label contains *text*."""
@@ -177,12 +173,12 @@ def _sessions() -> Iterator[list[KeyringSession]]:
 
 @pytest.fixture
 def shared_gnome_keyring(_sessions: list[KeyringSession]) -> KeyringSession:
-    """A keyring for all tests that leave it running, unlocked and responsive.
+    """An empty keyring for all tests that leave it running, unlocked and responsive.
 
     gnome-keyring may abort spontaneously, and then comes back locked. Those tests that watch it for that have one of
     their own; for the others there is a new one.
     """
-    if not _sessions or not _sessions[-1].is_usable:
+    if not _sessions or not _sessions[-1].clear():
         _sessions.append(KeyringSession())
     return _sessions[-1]
 
