@@ -1,5 +1,6 @@
 """A real Redis server on a Unix socket, or on a port of loopback, of the test's own."""
 
+import atexit
 import os
 import shutil
 import signal
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}
 
 
-_RESERVED: list[socket.socket] = []
-
-
 def free_port() -> int:
     """Return a port of loopback that is not in use.
 
@@ -36,7 +34,7 @@ def free_port() -> int:
     sock.bind(("127.0.0.1", 0))
     port: int = sock.getsockname()[1]
     if sys.platform == "linux":
-        _RESERVED.append(sock)
+        atexit.register(sock.close)
     else:
         sock.close()
     return port

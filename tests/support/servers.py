@@ -8,6 +8,7 @@ Each connection runs the next script, further ones the last. A script ends with
 closing the connection, unless its steps prevent that.
 """
 
+import atexit
 import re
 import socket
 import ssl
@@ -290,6 +291,7 @@ def free_port() -> int:
 def _taken() -> socket.socket:
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
+    atexit.register(sock.close)
     return sock
 
 
