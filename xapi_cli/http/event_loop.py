@@ -108,12 +108,11 @@ class EventLoop:
         """Run *work*, which blocks, in a thread; call *then* with its result or exception in the loop's thread."""
 
         def run() -> None:
-            result = result_of(work)
-            if self._is_closed:
-                _close(result)
-                return
-            self._callbacks.put((then, result))
-            self.wake()
+            self._callbacks.put((then, result_of(work)))
+            if self._is_closed:  # checked after the result is in the queue: `close` may have emptied it before
+                self._close_results()
+            else:
+                self.wake()
 
         try:
             Thread(target=run, daemon=True).start()
@@ -123,8 +122,7 @@ class EventLoop:
     def close(self) -> None:
         """Close all watched connections, and later those that threads are still opening."""
         self._is_closed = True
-        while not self._callbacks.empty():
-            _close(self._callbacks.get()[1])
+        self._close_results()
         for connection in list(self._watched):
             self.unwatch(connection)
             connection.close()
@@ -145,12 +143,19 @@ class EventLoop:
     def _run_callbacks(self) -> None:
         with suppress(OSError):
             self._wakeups.recv(65_536)
-        while True:
-            try:
-                then, result = self._callbacks.get_nowait()
-            except Empty:
-                return
+        for then, result in self._results():
             then(result)
+
+    def _close_results(self) -> None:
+        """Close the connections that threads have opened, and which nobody takes any longer."""
+        for _, result in self._results():
+            if hasattr(result, "close"):
+                result.close()
+
+    def _results(self) -> Iterator[tuple[Callable[[Any], None], Any]]:
+        with suppress(Empty):
+            while True:
+                yield self._callbacks.get_nowait()
 
 
 def result_of(work: Callable[[], Any]) -> Any:
@@ -160,9 +165,3 @@ def result_of(work: Callable[[], Any]) -> Any:
     except Exception as error:  # noqa: BLE001 - the caller raises it
         # its traceback would keep the frames of a login, with the password
         return error.with_traceback(None) if isinstance(error, XapiError) else error
-
-
-def _close(result: Any) -> None:
-    """Close *result* if it is a connection, which nobody takes any longer."""
-    if hasattr(result, "close"):
-        result.close()
