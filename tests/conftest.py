@@ -60,6 +60,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Collect garbage between tests only.
+
+    A parser that is at the limit of recursion, as the tests with deeply nested data expect, may start a garbage
+    collection. Finalizers of earlier tests would then fail there, with a RecursionError.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rerun a test once if gnome-keyring was locked, as after its crash (GNOME/gnome-keyring#190)."""
     for item in items:

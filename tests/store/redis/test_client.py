@@ -329,7 +329,7 @@ def test_a_node_that_hangs_leaves_time_to_ask_the_configured_server_which_node_r
     with Server(steps) as node:
         moved = [_command(), _redirect("MOVED", node), hang()]
         with Server(moved, [_command(), send(b"$1\r\nA\r\n"), hang()]) as configured:
-            client = _client(configured, timeout=1)
+            client = _client(configured, timeout=3)
             if len(steps) == 3:
                 assert client.command("GET", "key") == b"B"
             assert client.command("GET", "key") == b"A"
@@ -348,7 +348,7 @@ def test_the_failure_of_a_node_is_remembered_for_this_node_only(monkeypatch: pyt
             peer.sock.sendall(b"$1\r\nA\r\n" if is_here else b"-MOVED 5 127.0.0.1:%d\r\n" % node.port)
 
     with Server([hang()]) as node, Server([respond]) as configured:
-        client = _client(configured, timeout=0.6)
+        client = _client(configured, timeout=2)
         with pytest.raises(StoreError, match=f"Redis at 127.0.0.1:{node.port} cannot be reached"):
             client.command("GET", "elsewhere")
         attempts = len(node.received)
