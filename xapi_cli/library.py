@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -89,6 +89,13 @@ class _LibraryRuntime(Runtime):
         self.command = "library"
         self.flags = {"profile": profile, "no_input": "1", **given}
 
+    @cached_property
+    def transport(self) -> Transport:
+        """The transport that sends all requests, those of logins too: the server may serve one connection at a time."""
+        return open_transport(
+            timeout=self.settings.timeout, ca_bundle=self.ca_bundle, environ=self.environ, log=self.request_log
+        )
+
     @property
     def deadline(self) -> None:
         """None: --max-time limits a command, not a program that uses the library."""
@@ -166,9 +173,7 @@ class _SingleOriginTransport(httpx.BaseTransport):
 
     def __init__(self, runtime: _LibraryRuntime) -> None:
         self._runtime = runtime
-        self._transport = HttpxTransport(
-            open_transport(ca_bundle=runtime.ca_bundle, environ=runtime.environ, log=runtime.request_log)
-        )
+        self._transport = HttpxTransport(runtime.transport)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
@@ -191,7 +196,6 @@ class _SingleOriginTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        self._transport.close()
         self._runtime.close()
 
 

@@ -68,6 +68,7 @@ class Runtime:
         self.may_create_profile = False
         self.suggests_login = True
         self.verbose = False
+        self.keeps_connections = True  # of logins and other requests of `transport`
         self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
 
@@ -444,7 +445,8 @@ class Runtime:
             waiting=self.terminal.waiting,
             on_request=on_request,
             on_response=verbose.log_response if verbose else None,
-            open_lender=self._open_lender,
+            open_lender=self._open_lender if self.keeps_connections else None,
+            keeps_open=self.keeps_connections,
             log=self.request_log,
         )
 

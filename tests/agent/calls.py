@@ -94,7 +94,7 @@ REQUESTS = [
     _request("/lost"),
     _request("POST", "/lost", "a=1"),
     _request("/never", "--timeout", "0.2"),
-    _request("/never", "--max-time", "0.3"),
+    _request("/never", "--max-time", "1.5"),
     _request("/unavailable-twice"),
     _request("/unavailable-twice", "--retry", "2", "-v"),
     _request("/unavailable-twice", "--retry", "1"),

@@ -78,7 +78,7 @@ def test_many_calls_at_once_all_succeed(
     agent.wait_for_worker()
     status = agent.status()
     assert status["warm"] > 0
-    assert status["cold"].keys() <= {"no worker in time"}
+    assert status["cold"].keys() <= {"no worker in time", "no request in time"}
     counted = status["warm"] + sum(status["cold"].values())
     assert counted <= at_once  # the queue of the agent may be full; such a call is not counted
 

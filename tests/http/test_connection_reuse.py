@@ -5,16 +5,18 @@ import select
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.http.clients import SOON, client, get
+from tests.http.clients import SOON, client, get, no_tls
 from tests.support.servers import (
     OK,
     Peer,
     Server,
     Step,
     Stopwatch,
+    close,
     drip,
     forever,
     free_port,
@@ -24,8 +26,11 @@ from tests.support.servers import (
     send,
     serve,
     until_closed,
+    wait_for,
 )
 from xapi_cli.errors import NetworkError, XapiError
+from xapi_cli.http.messages import build_request
+from xapi_cli.http.transport import Transport
 
 
 def test_a_connection_is_reused_for_successive_requests() -> None:
@@ -232,6 +237,53 @@ def test_discarding_and_closing_twice_is_allowed() -> None:
         response.close()
         assert http.get(server.url).content == b"ok"
         assert len(server.received) == 1
+
+
+def test_a_short_body_that_is_held_leaves_the_connection_reusable_and_can_be_read() -> None:
+    reply = b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\nnever"
+    with Server([serve(reply)]) as server, closing(Transport(no_tls)) as transport:
+        unread = transport.send(build_request("GET", f"{server.url}/", []))
+        unread.hold()
+        closed = transport.send(build_request("GET", f"{server.url}/", []))
+        closed.hold()
+        closed.close()
+        assert (list(unread.chunks()), list(closed.chunks())) == ([b"never"], [])
+        unread.hold()
+        assert list(unread.chunks()) == []
+        assert len(server.received) == 1
+
+
+def test_a_body_that_is_too_long_to_be_held_is_read_to_its_end() -> None:
+    body = b"".join(b"%06d\n" % number for number in range(100_000))
+    reply = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with Server([request(), send(reply)]) as server, closing(Transport(no_tls)) as transport:
+        response = transport.send(build_request("GET", f"{server.url}/", []))
+        response.hold()
+        assert b"".join(response.chunks()) == body
+
+
+def test_a_body_that_does_not_arrive_soon_is_read_later() -> None:
+    is_held = threading.Event()
+    reply = b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\nne"
+    with (
+        Server([request(), send(reply), wait_for(is_held), send(b"ver")]) as server,
+        closing(Transport(no_tls)) as transport,
+    ):
+        response = transport.send(build_request("GET", f"{server.url}/", []))
+        response.hold()
+        is_held.set()
+        assert b"".join(response.chunks()) == b"never"
+
+
+def test_an_error_in_a_body_that_is_held_is_raised_when_it_is_read() -> None:
+    reply = b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\nne"
+    with Server([request(), send(reply), close()]) as server, closing(Transport(no_tls)) as transport:
+        response = transport.send(build_request("GET", f"{server.url}/", []))
+        response.hold()
+        read = response.chunks()
+        assert next(read) == b"ne"
+        with pytest.raises(NetworkError, match="truncated after 2 bytes"):
+            next(read)
 
 
 def test_a_partly_read_body_does_not_affect_the_next_request() -> None:

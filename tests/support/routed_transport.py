@@ -35,6 +35,10 @@ class Body:
     def __iter__(self) -> Iterator[bytes]:
         yield self._data
 
+    def hold(self) -> bool:
+        """Return True: the body is in memory."""
+        return True
+
     def discard(self) -> None:
         """Do nothing: the body is in memory."""
 

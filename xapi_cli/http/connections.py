@@ -269,6 +269,10 @@ class Connections(Generic[R, E]):
         """Close the connections that have been idle for too long."""
         self._pool.close_expired()
 
+    def close_idle(self) -> None:
+        """Close the idle connections: a server that serves one connection at a time gets to the next one then."""
+        self._pool.close_idle()
+
     @property
     def next_grace_end(self) -> float:
         """Return when an idle connection can first serve a waiting request; infinite if none waits for that."""

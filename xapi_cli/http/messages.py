@@ -18,6 +18,9 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[bytes]:
             """Yield the data that is left."""
 
+        def hold(self) -> bool:
+            """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
+
         def discard(self) -> None:
             """End the body, and discard its rest if that is quick."""
 
@@ -136,6 +139,7 @@ class Response:
         self._body, self._started = body, started
         self.reason, self.version, self.tls, self.is_exposed, self.abort = reason, version, tls, is_exposed, abort
         self._is_closed = False
+        self._ended: float | None = None
 
     @property
     def is_success(self) -> bool:
@@ -147,6 +151,14 @@ class Response:
         yield from self._body
         self.close()
 
+    def hold(self) -> None:
+        """Read the body into memory if it is short and arrives soon, so that its connection can carry another request.
+
+        It can be read as before.
+        """
+        if self._body.hold():
+            self._ended = time.monotonic()
+
     def discard(self) -> None:
         """Close the response; discard the rest of its body if that is quick, so that the connection can be reused."""
         self._body.discard()
@@ -157,4 +169,4 @@ class Response:
         if not self._is_closed:
             self._is_closed = True
             self._body.close()
-            self.elapsed = time.monotonic() - self._started
+            self.elapsed = (self._ended or time.monotonic()) - self._started

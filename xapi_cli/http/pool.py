@@ -152,6 +152,13 @@ class ConnectionPool(Generic[K]):
         for connection in expired:
             self.discard(connection)
 
+    def close_idle(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            idle, self._idle = [each for idle in self._idle.values() for each in idle], {}
+        for connection in idle:
+            self._close(connection)
+
     def close(self, *, aborts: bool = True) -> None:
         """Close idle connections, and those that are released later.
 
@@ -159,13 +166,10 @@ class ConnectionPool(Generic[K]):
         """
         with self._lock:
             self._is_closed = True
-            idle = [connection for connections in self._idle.values() for connection in connections]
-            self._idle.clear()
             if aborts:
                 for connection in self._in_use:  # all are open: discard() holds the lock while it closes one
                     connection.abort()
-        for connection in idle:
-            self._close(connection)
+        self.close_idle()
 
     def after_fork(self) -> None:
         """Remove the connections of the parent process, and replace the lock, which another thread may have held."""

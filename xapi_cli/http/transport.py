@@ -10,7 +10,7 @@ from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.exchange import DISCARD_TIMEOUT, Exchange
+from xapi_cli.http.exchange import DISCARD_TIMEOUT, MAX_DISCARDED, Exchange
 from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
 from xapi_cli.http.messages import Request, Response
 from xapi_cli.http.pool import ConnectionPool, Lender, OpenLender
@@ -31,7 +31,7 @@ class BodyConsumed(Exception):
 
 
 class Transport:
-    """A thread-safe transport that keeps connections open between requests.
+    """A thread-safe transport that keeps connections open between requests, unless it *keeps_open* none.
 
     *timeout*, in seconds, limits each wait of a request that does not carry its own timeouts: the wait for a
     connection, up to the completed TLS handshake, each wait while sending, the wait for the complete response headers,
@@ -52,13 +52,14 @@ class Transport:
         log: "RequestLog | None" = None,
         *,
         timeout: float | None = None,
+        keeps_open: bool = True,
         on_request: Callable[[Request], None] | None = None,
         on_response: Callable[[Response], None] | None = None,
     ) -> None:
         self._proxy = proxy
         self._waiting, self._trace = waiting, trace
         self._dialer = Dialer(tls, trace)
-        self._pool: ConnectionPool[Route] = ConnectionPool()
+        self._pool: ConnectionPool[Route] = ConnectionPool(limit=None if keeps_open else 0)
         self._lender, self._log = lender, log
         self._timeout, self._on_request, self._on_response = timeout, on_request, on_response
 
@@ -69,6 +70,8 @@ class Transport:
         """
         if self._on_request is not None:
             self._on_request(request)
+        if request.is_login:  # over a new connection, and the only one: the server may serve one at a time
+            self._pool.close_idle()
         started = time.monotonic()
         scheme, host, port = request.server
         route = Route(scheme, host, port, self._proxy(scheme, host, port))
@@ -174,6 +177,7 @@ def open_transport(
     open_lender: "OpenLender | None" = None,
     log: "RequestLog | None" = None,
     timeout: float | None = None,
+    keeps_open: bool = True,
     on_request: Callable[[Request], None] | None = None,
     on_response: Callable[[Response], None] | None = None,
 ) -> Transport:
@@ -203,6 +207,7 @@ def open_transport(
         open_lender(ca_bundle, environ) if open_lender else None,
         log,
         timeout=timeout,
+        keeps_open=keeps_open,
         on_request=on_request,
         on_response=on_response,
     )
@@ -215,8 +220,14 @@ class _ResponseBody:
         self._exchange = exchange
         self._release = release
         self._has_ended = False
+        self._held: list[bytes] = []
+        self._errors: list[NetworkError] = []  # the one that follows what is held
 
     def __iter__(self) -> Iterator[bytes]:
+        while self._held:
+            yield self._held.pop(0)
+        while self._errors:
+            raise self._errors.pop()
         while not self._has_ended:
             data = None
             try:
@@ -230,12 +241,27 @@ class _ResponseBody:
             if data is not None:
                 yield data
 
+    def hold(self) -> bool:
+        """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
+        if not self._has_ended:
+            try:
+                has_ended = self._exchange.hold_body(self._held)
+            except NetworkError as error:
+                _record(error, self._exchange.request)
+                self._errors.append(error.with_traceback(None))
+                has_ended = True
+            if has_ended:
+                self._end()
+        return self._has_ended
+
     def discard(self) -> None:
         """Close the body; discard its rest if that is quick, so that the connection can be reused."""
         self._end(self._exchange.discard_body)
 
     def close(self) -> None:
         """Close the body; discard only data that has arrived already."""
+        self._held.clear()
+        self._errors.clear()
         self._end(lambda: self._exchange.discard_body(0))
 
     def _end(self, discard: Callable[[], None] | None = None) -> None:
@@ -294,6 +320,23 @@ class _BlockingExchange:
             self.record.record_sent(error)
             raise
         return None
+
+    def hold_body(self, blocks: list[bytes]) -> bool:
+        """Append the rest of the response body to *blocks*, within the limits of a body that is not needed.
+
+        Return whether it has ended; raises NetworkError.
+        """
+        wait, size = Wait(self._timeouts, DISCARD_TIMEOUT, lambda: "no end"), 0
+        try:
+            while not self.record.has_response and size < MAX_DISCARDED:
+                if block := self.record.body():
+                    blocks.append(block)
+                    size += len(block)
+                elif not self.record.has_response:
+                    self._receive(wait)
+        except TimeoutExpired:
+            pass  # it can be read later
+        return self.record.has_response
 
     def discard_body(self, seconds: float = DISCARD_TIMEOUT) -> None:
         """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""

@@ -97,7 +97,7 @@ class Server:
             self._loop,
             resume=self._resume,
             is_in_use=self._is_in_use,
-            on_login=lambda begins: None,
+            on_login=self._logging_in,
             is_interactive=interactive,
         )
         self._listeners: dict[socket.socket, int | None] = {}
@@ -428,6 +428,10 @@ class Server:
         call.client.call = None
         self._calls.discard(call)
         call.end()
+
+    def _logging_in(self, begins: bool) -> None:
+        if begins:
+            self._connections.close_idle()
 
     def _is_in_use(self, token: Token) -> bool:
         """Return whether a call with *token* waits for its response, after its upload, which may take any time."""

@@ -137,6 +137,8 @@ class Sender:
     def _perform(self, step: Send[Call] | Login | Wait) -> Response | Token | None:
         """Perform *step* and return its result; the previous response stays open during a login: it may be final."""
         if isinstance(step, Login):
+            if self._response is not None:
+                self._response.hold()  # the server may serve one connection at a time
             return self._log_in(step)
         self._discard_response()
         if isinstance(step, Send):

@@ -83,6 +83,7 @@ class Batch:
         self._shard = None if options.shard is None else parse_shard(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
         self._limiter = RateLimiter(rate, pauses=self._retries > 0 and options.pauses)
+        runtime.keeps_connections = False  # the server may serve one connection at a time: that of the engine
         self._tokens = runtime.tokens()
         self._jq = line_filter(options.filter, options.expect, runtime.environ)
         self._tally = Tally()

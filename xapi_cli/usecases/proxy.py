@@ -53,6 +53,7 @@ def run(runtime: "Runtime", options: ProxyOptions) -> int:
     change = "without --read-only" if runtime.flags.get("read_only") else "with --write"
     rules = Rules(base_url, key, allowed, f"start the proxy {change}" if settings.read_only else None)
     rules.check_added(name for name, _ in runtime.default_headers)
+    runtime.keeps_connections = False  # the server may serve one connection at a time: that of a call
     tokens = runtime.tokens(serves=True)
     tokens.current()  # logs in now if necessary: while a command runs, the proxy does not prompt
     network = Network(timeout=settings.timeout, ca_bundle=runtime.ca_bundle, environ=runtime.environ)

@@ -68,8 +68,8 @@ def test_a_frozen_daemon_delays_each_of_many_processes_by_three_seconds(
     readers = [run(READ, gnome_keyring.environ | DIRECT) for _ in range(6)]
     results = [ended(reader) for reader in readers]
     assert {lines[0].partition(":")[0] for lines, _ in results} == {"KeyringTimeout"}
-    assert all(took < 4 for _, took in results)
-    assert time.monotonic() - started < 8
+    assert all(took < 8 for _, took in results)
+    assert time.monotonic() - started < 14  # one after the other would take 18 s
     gnome_keyring.thaw()
     assert ended(run(READ, gnome_keyring.environ | DIRECT))[0] == ["None"]
 
