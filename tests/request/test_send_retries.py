@@ -38,6 +38,18 @@ def test_the_last_failure_is_the_final_response_after_all_retries(router: Router
     assert (reply.response.status, sender.attempts, len(router.calls)) == (503, 3, 3)
 
 
+def test_a_wait_that_is_interrupted_is_no_attempt(router: Router) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    router.get(f"{BASE}/a").respond(503)
+    sender = sender_for(router, retries=2, sleep=interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        sender.send(Call("GET", f"{BASE}/a"))
+    assert sender.attempts == 1
+
+
 @pytest.mark.parametrize("method", ["POST", "PATCH", "REPORT"])
 def test_a_method_that_is_not_idempotent_is_not_retried(router: Router, method: str) -> None:
     router.request(method, f"{BASE}/a").respond(503)

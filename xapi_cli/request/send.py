@@ -144,8 +144,8 @@ class Sender:
         if isinstance(step, Send):
             self._response = self._send(step)
             return self._response
-        self.attempts += 1
         self._sleep(step.seconds)
+        self.attempts += 1
         return None
 
     def _log_in(self, step: Login) -> Token | None:
