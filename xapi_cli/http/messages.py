@@ -156,7 +156,7 @@ class Response:
 
         It can be read as before.
         """
-        if self._body.hold():
+        if self._ended is None and self._body.hold():
             self._ended = time.monotonic()
 
     def discard(self) -> None:
