@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from xapi_cli.system.style import Name, Style, is_wanted, of_state, of_status
+from xapi_cli.system.style import Name, Style, color_of_state, color_of_status, is_wanted
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_only_the_palette_of_the_terminal_is_used() -> None:
 
 
 def test_states_and_statuses_have_the_colors_of_their_severity() -> None:
-    assert [of_state(state) for state in ("valid", "short", "none", "expired", "rejected")] == [
+    assert [color_of_state(state) for state in ("valid", "short", "none", "expired", "rejected")] == [
         "good", "caution", "caution", "bad", "bad",
     ]  # fmt: skip
-    assert [of_status(status) for status in (200, 304, 404, 503)] == ["good", "caution", "bad", "bad"]
+    assert [color_of_status(status) for status in (200, 304, 404, 503)] == ["good", "caution", "bad", "bad"]

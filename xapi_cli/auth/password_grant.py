@@ -95,7 +95,7 @@ def request_token(
     with closing(transport.send(request)) as response:
         if not response.is_success:
             error = _error(response, identity, password)
-            wait = retry.requested_wait(response.raw_headers)
+            wait = retry.retry_after_seconds(response.raw_headers)
             raise error.concerning(status=response.status, method="POST", url=url, retry_after=wait)
         try:
             received = _read_limited(decode(response.chunks(), response.headers.get("Content-Encoding")), url)

@@ -96,10 +96,10 @@ def _log(terminal: "Terminal") -> "Callable[[str, str, int], None] | None":
         return None
     from xapi_cli.system.redact import redact_url
     from xapi_cli.system.render import printable
-    from xapi_cli.system.style import of_status
+    from xapi_cli.system.style import color_of_status
 
     def log(method: str, path: str, status: int) -> None:
-        shown = terminal.stderr_style(of_status(status), str(status))
+        shown = terminal.stderr_style(color_of_status(status), str(status))
         terminal.log(f"{shown}  {printable(method):<4}  {printable(redact_url(path))}")
 
     return log

@@ -101,7 +101,7 @@ def retry_after(raw_headers: RawHeaders) -> str | None:
     return ", ".join(values) if values else None
 
 
-def requested_wait(raw_headers: RawHeaders) -> int | None:
+def retry_after_seconds(raw_headers: RawHeaders) -> int | None:
     """Return the whole seconds that `Retry-After` in *raw_headers* requests; None without a valid one, or if over."""
     seconds = requested_delay(raw_headers)
     return math.ceil(seconds) if seconds else None
@@ -141,11 +141,11 @@ def explained(hint: str | None, refusal: str | None) -> str | None:
     return f"{hint} ({refusal})" if hint and refusal else hint or refusal
 
 
-def spent(status: int, raw_headers: RawHeaders, retries: int, *, deadline: float | None) -> str | None:
+def why_retries_ended(status: int, raw_headers: RawHeaders, retries: int, *, deadline: float | None) -> str | None:
     """Return why a response is final that is a 429 although --retry was given (*retries*); None for any other one."""
     if status != TOO_MANY_REQUESTS or not retries:
         return None
-    seconds = requested_wait(raw_headers)
+    seconds = retry_after_seconds(raw_headers)
     if seconds is not None and seconds > LONGEST_WAIT:
         return _longest_wait()
     if deadline is not None and time.monotonic() + (seconds or 0) >= deadline:
@@ -155,13 +155,13 @@ def spent(status: int, raw_headers: RawHeaders, retries: int, *, deadline: float
 
 def later_hint(raw_headers: RawHeaders) -> str:
     """Return the hint to send a request again, and when: at the time that Retry-After requests, or later."""
-    seconds = requested_wait(raw_headers)
+    seconds = retry_after_seconds(raw_headers)
     return "try again later" if seconds is None else f"try again in {seconds} s"
 
 
 def rate_limit_hint(raw_headers: RawHeaders, method: str, *, is_explained: bool) -> str:
     """Return the hint for a 429 to a request; it need not suggest --retry if *is_explained* why that did not help."""
-    found, seconds = later_hint(raw_headers), requested_wait(raw_headers)
+    found, seconds = later_hint(raw_headers), retry_after_seconds(raw_headers)
     if is_explained or method not in IDEMPOTENT:
         return found
     if seconds is not None and seconds > LONGEST_WAIT:
@@ -171,7 +171,7 @@ def rate_limit_hint(raw_headers: RawHeaders, method: str, *, is_explained: bool)
 
 def login_hint(raw_headers: RawHeaders) -> str:
     """Return the hint for a 429 to a login, which is not retried."""
-    seconds = requested_wait(raw_headers)
+    seconds = retry_after_seconds(raw_headers)
     return f"wait {'a while' if seconds is None else f'{seconds} s'}, then try again"
 
 

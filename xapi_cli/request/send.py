@@ -127,8 +127,8 @@ class Sender:
                 self._response.close()
             raise
         last, policy = step.response, self._policy
-        spent = retry.spent(last.status, last.raw_headers, policy.retries, deadline=self._deadline)
-        refused_retry = step.refused_retry or spent
+        why_final = retry.why_retries_ended(last.status, last.raw_headers, policy.retries, deadline=self._deadline)
+        refused_retry = step.refused_retry or why_final
         outcome = FinalResponse(last, step.from_api, step.refused_redirect, refused_retry)
         if self._tokens is not None and outcome.is_rejection:
             self._tokens.record_rejection()
@@ -218,7 +218,7 @@ def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
 
 def concern(error: XapiError, response: Response) -> None:
     """Record in *error* that it concerns *response*, the final response to a request."""
-    method, wait = response.request.method, retry.requested_wait(response.headers.raw)
+    method, wait = response.request.method, retry.retry_after_seconds(response.headers.raw)
     url = displayed_without_query(response.request.url)
     error.concerning(status=response.status, method=method, url=url, retry_after=wait)
 

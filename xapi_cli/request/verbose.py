@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.http import authorization
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
-from xapi_cli.system.style import Style, of_status
+from xapi_cli.system.style import Style, color_of_status
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Request, Response
@@ -80,7 +80,7 @@ def colored_status_line(line: str, style: Style) -> str:
     """Return the status *line* in color."""
     version, _, rest = line.partition(" ")
     status = rest[:3]
-    return f"{_version(version, style)} {style(of_status(int(status)), rest) if status.isdecimal() else rest}"
+    return f"{_version(version, style)} {style(color_of_status(int(status)), rest) if status.isdecimal() else rest}"
 
 
 def colored_header(line: str, style: Style) -> str:

@@ -57,11 +57,11 @@ class Style:
         return re.sub(_COMMAND, lambda found: self("name", found[0]), text) if self.enabled else text
 
 
-def of_status(status: int) -> Name:
+def color_of_status(status: int) -> Name:
     """Return the color of the HTTP *status*."""
     return "good" if status < 300 else "caution" if status < 400 else "bad"
 
 
-def of_state(state: str) -> Name:
+def color_of_state(state: str) -> Name:
     """Return the color of the *state* of a token."""
     return "good" if state == "valid" else "bad" if state in ("expired", "rejected") else "caution"

@@ -11,7 +11,7 @@ from xapi_cli.store import registry
 from xapi_cli.store.repository import StoreReports
 from xapi_cli.system.layout import Cell, columns
 from xapi_cli.system.render import instant, printable, relative
-from xapi_cli.system.style import of_state
+from xapi_cli.system.style import color_of_state
 from xapi_cli.tokens import Identity
 from xapi_cli.usecases.token_status import state_of
 
@@ -81,7 +81,7 @@ def _cells(row: Row, expires: str) -> tuple[Cell, ...]:
         Cell(row.name, "strong" if row.is_current else None),
         Cell(str(row.settings.get("username", "-"))),
         Cell(str(row.settings.get("base_url", "-"))),
-        Cell(row.state or "-", of_state(row.state) if row.state else "faint"),
+        Cell(row.state or "-", color_of_state(row.state) if row.state else "faint"),
         Cell(expires),
         Cell("read-only") if row.settings.get("read_only") else Cell("-", "faint"),
     )

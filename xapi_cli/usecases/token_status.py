@@ -113,10 +113,10 @@ def _table(
     *checked* describes the check of the token; without it, the table has no such row.
     """
     from xapi_cli.system.layout import Cell, table
-    from xapi_cli.system.style import of_state
+    from xapi_cli.system.style import color_of_state
 
     rows: list[tuple[str, str | Cell]] = [
-        ("state", Cell(state, of_state(state))),
+        ("state", Cell(state, color_of_state(state))),
         *([("checked", checked)] if checked else []),
         ("username", subject.username or "-"),
         ("base URL", subject.base_url or "-"),

@@ -8,7 +8,7 @@ from xapi_cli.errors import ExpectationFailed, NetworkError
 from xapi_cli.system.layout import width_of, wrapped
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
-from xapi_cli.system.style import Name, Style, of_status
+from xapi_cli.system.style import Name, Style, color_of_status
 
 _NUMBER = 5  # width of the first column
 _OTHERS = 27  # width of all columns but the status and the path
@@ -94,7 +94,7 @@ class CallLines:
 
 
 def _color(result: Result) -> Name:
-    return of_status(int(result.kind)) if result.kind.isdecimal() else "bad"
+    return color_of_status(int(result.kind)) if result.kind.isdecimal() else "bad"
 
 
 def _shortened(path: str, width: int) -> str:
