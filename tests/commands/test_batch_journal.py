@@ -16,6 +16,7 @@ import pytest
 
 from tests.batch.server import MEASURED, Api, Reply, batch, out_lines, paths, slowly
 from tests.support.program import PROGRAM, Xapi
+from xapi_cli.batch.input.line_reader import InputDigest
 from xapi_cli.batch.journal.checksummed_file import checksum
 from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.batch.output.results import Result
@@ -352,7 +353,9 @@ def test_no_damage_of_a_journal_causes_a_wrong_or_missing_response(tmp_path: Pat
     with Journal(str(path), "me") as journal:
         for number in range(1, 40):
             journal.store(_result(number, seen[number]))
-        journal.end_input(39, "0" * 32)
+        digest = InputDigest()
+        digest.add(b"\n" * 39)
+        journal.end_input(digest)
     damages = list(_damages(path.read_bytes()))
     for data in damages:
         path.write_bytes(data)

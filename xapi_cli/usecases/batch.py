@@ -279,8 +279,8 @@ class Batch:
         return None
 
     def _end_input(self) -> None:
-        if self._lines.has_ended and self._journal is not None:
-            self._journal.end_input(self._lines.number, self._lines.digest())
+        if self._lines.has_ended and self._journal is not None and self._lines.digest is not None:
+            self._journal.end_input(self._lines.digest)
 
     def _entry_of(self, line: Line) -> Entry | None:
         """Return the entry of *line*, or None if it is in another shard or the journal, or is not valid."""

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.batch.input.line_reader import MAX_LINE, Line, LineReader
+from xapi_cli.batch.input.line_reader import MAX_LINE, InputDigest, Line, LineReader
 
 
 class _Pieces(io.RawIOBase):
@@ -36,6 +36,11 @@ def all_lines(source: Any) -> tuple[list[Line], LineReader]:
     return found, lines
 
 
+def described(digest: InputDigest | None) -> tuple[int, str]:
+    assert digest is not None
+    return digest.lines(), digest.text()
+
+
 @given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b" ", b"{}\n", b"x\ny", b"\r"]), max_size=12))
 def test_lines_are_numbered_and_blank_lines_skipped(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
@@ -46,8 +51,17 @@ def test_lines_are_numbered_and_blank_lines_skipped(chunks: list[bytes]) -> None
     assert [(line.number, line.data) for line in found] == [(n, line) for n, line in enumerate(raw, 1) if line.strip()]
     for line in found:
         assert line.digest == hashlib.blake2b(b"".join(raw[: line.number]), digest_size=16).digest()
-    assert lines.digest() == hashlib.blake2b(text, digest_size=16).hexdigest()
+    assert described(lines.digest) == (lines.number, hashlib.blake2b(text, digest_size=16).hexdigest())
     assert lines.position == len(text)
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"{}\n", b"x\ny"]), min_size=1, max_size=12))
+def test_the_digest_of_an_input_does_not_depend_on_its_division(chunks: list[bytes]) -> None:
+    whole, parts = InputDigest(), InputDigest()
+    assert whole.add(b"".join(chunks)) == [parts.add(chunk) for chunk in chunks][-1]
+
+    _, lines = all_lines(_Pieces(chunks))
+    assert described(whole) == described(parts) == described(lines.digest)
 
 
 def test_a_line_that_is_too_long_is_reported_without_its_data() -> None:
@@ -56,7 +70,7 @@ def test_a_line_that_is_too_long_is_reported_without_its_data() -> None:
     found, lines = all_lines(_Pieces(chunks))
 
     assert [(line.number, line.data) for line in found] == [(1, b"1\n"), (2, None), (3, b"3\n")]
-    assert lines.digest() == hashlib.blake2b(text, digest_size=16).hexdigest()
+    assert described(lines.digest) == (3, hashlib.blake2b(text, digest_size=16).hexdigest())
     assert lines.position == len(text)
 
 

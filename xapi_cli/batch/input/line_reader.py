@@ -4,12 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, Queue
 from threading import Thread
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from xapi_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    import hashlib
 
 MAX_LINE = 16 * 1024 * 1024  # bytes per line
 _BLOCK = 64 * 1024
@@ -28,10 +25,37 @@ class Line(NamedTuple):
     digest: bytes
 
 
+class InputDigest:
+    """The digest and the number of the lines of an input so far; it does not matter in which parts they are added."""
+
+    def __init__(self) -> None:
+        import hashlib  # imported here because it loads OpenSSL
+
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._newlines = 0
+        self._last: bytes | bytearray = b"\n"
+
+    def add(self, data: bytes | bytearray) -> bytes:
+        """Add *data*, which is not empty; return the digest up to its end."""
+        self._hash.update(data)
+        self._newlines += data.count(b"\n")
+        self._last = data
+        return self._hash.copy().digest()
+
+    def lines(self) -> int:
+        """Return the number of lines, the last of which may not end with a newline."""
+        return self._newlines + (not self._last.endswith(b"\n"))
+
+    def text(self) -> str:
+        """Return the hexadecimal digest."""
+        return self._hash.hexdigest()
+
+
 class LineReader:
     """Read the lines of *source*; *wake* is called from a thread when more lines may be available.
 
-    With *digests*, each line has a digest of the input up to and including the line.
+    With *digests*, each line has a digest of the input up to and including the line, and `digest` is that of all
+    lines returned so far.
     """
 
     def __init__(self, source: BinaryIO, wake: Callable[[], None], *, digests: bool = False) -> None:
@@ -43,7 +67,7 @@ class LineReader:
         self._ready: deque[bytes] = deque()  # complete lines, including the newline
         self._partial = bytearray()
         self._is_too_long = False
-        self._digest = _new_digest() if digests else None
+        self.digest = InputDigest() if digests else None
 
     def start(self) -> None:
         """Start the reader thread."""
@@ -59,10 +83,7 @@ class LineReader:
             raw = self._ready.popleft()
             self.number += 1
             self.position += len(raw)
-            digest = b""
-            if self._digest:
-                self._digest.update(raw)
-                digest = self._digest.copy().digest()
+            digest = self.digest.add(raw) if self.digest else b""
             if self._is_too_long or len(raw) > MAX_LINE:
                 self._is_too_long = False
                 return Line(self.number, None, digest)
@@ -81,10 +102,6 @@ class LineReader:
         except UsageError:
             return True
         return not self.has_ended
-
-    def digest(self) -> str:
-        """Return the hexadecimal digest of the lines returned so far."""
-        return self._digest.hexdigest() if self._digest else ""
 
     def _read(self) -> None:
         last: bytes | OSError = b""
@@ -132,14 +149,8 @@ class LineReader:
         """Buffer the beginning of a line, but not more than the maximum length of a line."""
         self._partial += rest
         if len(self._partial) > MAX_LINE + _BLOCK:
-            if self._digest:
-                self._digest.update(self._partial[:-1])
+            if self.digest:
+                self.digest.add(self._partial[:-1])
             self.position += len(self._partial) - 1
             del self._partial[:-1]
             self._is_too_long = True
-
-
-def _new_digest() -> "hashlib.blake2b":
-    import hashlib  # imported here because it loads OpenSSL
-
-    return hashlib.blake2b(digest_size=16)

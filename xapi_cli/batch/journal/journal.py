@@ -18,6 +18,7 @@ from functools import partial
 from typing import BinaryIO, Self
 from zlib import crc32
 
+from xapi_cli.batch.input.line_reader import InputDigest
 from xapi_cli.batch.journal.checksummed_file import BLOCK, CHECKSUM_LENGTH, JournalFile, JournalLine, checksum
 from xapi_cli.batch.output.results import Result
 from xapi_cli.errors import OutputError, UsageError
@@ -89,26 +90,25 @@ class Journal:
 
     def check_input(self, source: BinaryIO) -> None:
         """Raise UsageError if *source*, a seekable file, differs from the input of earlier runs."""
-        start = source.tell()
-        digest, lines, end = hashlib.blake2b(digest_size=16), 0, b"\n"
+        start, digest = source.tell(), InputDigest()
         while data := source.read(BLOCK):
-            digest.update(data)
-            lines, end = lines + data.count(b"\n"), data[-1:]
+            digest.add(data)
         source.seek(start)
-        self.end_input(lines + (end != b"\n"), digest.hexdigest())
+        self.end_input(digest)
 
-    def end_input(self, lines: int, digest: str) -> None:
-        """Record the number of *lines* and the *digest* of the whole input.
+    def end_input(self, digest: InputDigest) -> None:
+        """Record the number of lines and the *digest* of the whole input.
 
         Raises UsageError if they differ from those of earlier runs, or if one of those recorded the result of a later
         line.
         """
+        lines, text = digest.lines(), digest.text()
         if self._input is None:
             if lines < len(self._offsets) - 1:
                 raise self._input_changed(f" (it had more than {lines:,} {'line' if lines == 1 else 'lines'})")
-            self._input = lines, digest
-            self._append(b'{"input": "%s", "lines": %d' % (digest.encode(), lines))
-        elif self._input != (lines, digest):
+            self._input = lines, text
+            self._append(b'{"input": "%s", "lines": %d' % (text.encode(), lines))
+        elif self._input != (lines, text):
             raise self._input_changed("")
 
     @property
