@@ -21,7 +21,7 @@ from xapi_cli.http.transport import BodyConsumed, Transport, open_transport
 from xapi_cli.http.urls import DEFAULT_PORTS
 from xapi_cli.request import items, read_only
 from xapi_cli.request.calls import Call, displayed
-from xapi_cli.request.redirects import MAX_REDIRECTS
+from xapi_cli.request.redirects import MAX_REDIRECTS, redirected_call
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, SETTINGS
 from xapi_cli.system.render import printable
@@ -133,7 +133,7 @@ class _LibraryClient(httpx.Client):
             trust_env=False,
             headers=_client_headers(runtime.default_headers),
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
-            max_redirects=MAX_REDIRECTS,
+            max_redirects=MAX_REDIRECTS + MAX_REPLAYS,  # httpx counts a response with 401 too
         )
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
@@ -155,6 +155,9 @@ class _LibraryClient(httpx.Client):
                 " origin",
                 hint="check the base URL",
             )
+        redirects = 1 + sum(each.has_redirect_location for each in response.history)
+        if redirects > MAX_REDIRECTS:  # raise the error that commands raise
+            redirected_call(Call(request.method, str(request.url)), _Response(response), redirects, base_url=self._root)
         redirect = super()._build_redirect_request(request, response)
         redirect.url = httpx.URL(target)  # without user info; httpx might parse the Location header differently
         return redirect
