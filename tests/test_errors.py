@@ -94,7 +94,7 @@ def test_a_code_other_than_1_has_one_kind_outside_the_lines_of_a_batch() -> None
     assert len({code for code in kinds.values() if code != 1}) == len([code for code in kinds.values() if code != 1])
 
 
-def test_a_failure_is_the_result_of_a_line_or_ends_the_batch() -> None:
+def test_each_failure_has_an_effect_on_a_batch_and_on_processes_that_wait_for_a_login() -> None:
     results = {name: errors.of_line(each("it happened")) for name, each in CLASSES.items() if name != "Interrupted"}
 
     assert {name: result.kind for name, result in results.items() if result is not None} == {
@@ -117,6 +117,15 @@ def test_a_failure_is_the_result_of_a_line_or_ends_the_batch() -> None:
         "FilterError",
         "ExpectationFailed",
         "BodyTooLarge",
+    }
+    assert {name for name, each in CLASSES.items() if each.is_shared} == {
+        "RedirectError",
+        "ClientStatusError",
+        "ServerStatusError",
+        "NetworkError",
+        "BodyTooLarge",
+        "InvalidTokenResponse",
+        "TimeoutExpired",
     }
 
 

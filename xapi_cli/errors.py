@@ -28,8 +28,9 @@
 A message states what happened, a hint what to do. Neither contains a password, a
 token or a stored record.
 
-Everything else derives from the classes: what is the result of a line of `batch`, and what ends the batch; what a
-journal stores; the exit code of the summary; the tables of the documentation. A new kind of failure is a class here.
+The classes determine what is the result of a line of `batch`, and what ends the batch; what a journal stores; which
+failure of a login other processes share; the exit code of the summary; the tables of the documentation. A new kind of
+failure is a class here.
 """
 
 import errno
@@ -54,6 +55,7 @@ class XapiError(Exception):
     default_hint: str | None = None  # neutral: the server may have processed the request
     is_of_line = False  # in `batch`, it is the result of its line; any other failure ends the batch
     is_stored = False  # in a journal: the request got a response, so it may have changed something
+    is_shared = False  # of a login: other processes that wait for this login fail with it too
     context: "Mapping[str, object]" = {}  # noqa: RUF012 - never changed; `concerning` replaces it
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -123,6 +125,7 @@ class RedirectError(XapiError):
 
     exit_code = 3
     kind = "redirect"
+    is_shared = True
 
 
 class ClientStatusError(XapiError):
@@ -130,6 +133,7 @@ class ClientStatusError(XapiError):
 
     exit_code = 4
     kind = "client"
+    is_shared = True
 
 
 class ServerStatusError(XapiError):
@@ -137,6 +141,7 @@ class ServerStatusError(XapiError):
 
     exit_code = 5
     kind = "server"
+    is_shared = True
 
 
 class ExpectationFailed(XapiError):
@@ -189,7 +194,7 @@ class NetworkError(XapiError):
     exit_code = 11
     kind = "network"
     default_hint = "run `xapi doctor` to check the connection"
-    is_of_line = True
+    is_of_line = is_shared = True
 
     def __init__(
         self, message: str, *, hint: str | None = None, sent: bool = False, headers_received: bool = False
@@ -218,7 +223,7 @@ class TimeoutExpired(XapiError):
 
     exit_code = 12
     kind = "timeout"
-    is_of_line = True
+    is_of_line = is_shared = True
 
     def __init__(self, message: str, *, hint: str | None = None, sent: bool = False) -> None:
         super().__init__(message, hint=hint)

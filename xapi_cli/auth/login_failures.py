@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 _RECORDED_FOR = 60.0  # seconds
 _CLOCK_TOLERANCE = 0.5  # seconds by which the clocks of two machines may differ from the one that they share
 
-_SHARED_ERRORS: tuple[type[XapiError], ...] = (
-    errors.RedirectError,
-    errors.ClientStatusError,
-    errors.ServerStatusError,
-    errors.InvalidTokenResponse,
-    errors.NetworkError,
-    errors.TimeoutExpired,
-)
-_COMMAND_ERRORS: tuple[type[XapiError], ...] = (LoginNeeded, LoginRefused)  # errors that a password command can cause
+_COMMAND_ERRORS = (LoginNeeded, LoginRefused)  # errors that a password command can cause
 _KINDS = ("failed", "command", "refused", "rejected")
 _MAX_REJECTED = 32  # rejected passwords recorded per account; more are not in use
 
@@ -61,7 +53,8 @@ class LoginFailures:
 
     def check_failed(self, identity: Identity, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* for a reason other than the password."""
-        self._raise_shared(self._entries.read(identity, "failed"), since, _SHARED_ERRORS)
+        shared = [each for each in errors.derived() if each.is_shared]
+        self._raise_shared(self._entries.read(identity, "failed"), since, shared)
 
     def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* with the password command *command*."""
@@ -81,14 +74,14 @@ class LoginFailures:
 
     def record_failed(self, identity: Identity, error: XapiError) -> None:
         """Record, for waiting processes, that a login failed with *error*."""
-        if isinstance(error, _SHARED_ERRORS):
-            self._entries.write(identity, "failed", _described(error, _SHARED_ERRORS))
+        if error.is_shared:
+            self._entries.write(identity, "failed", _described(error))
 
     def record_command_failed(self, identity: Identity, error: XapiError, command: str) -> None:
         """Record, for waiting processes, that the password command *command* failed or its password was rejected."""
         salt = os.urandom(16).hex()
-        described = _described(error, _COMMAND_ERRORS)
-        self._entries.write(identity, "command", {**described, "salt": salt, "mark": _fingerprint(command, salt)})
+        entry = {**_described(error), "salt": salt, "mark": _fingerprint(command, salt)}
+        self._entries.write(identity, "command", entry)
 
     def record_rejected_token(self, identity: Identity) -> None:
         """Record, for a minute, that the API rejected a new token from an automatic login."""
@@ -113,7 +106,7 @@ class LoginFailures:
             each.remove(identity, _KINDS)
 
     @staticmethod
-    def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: tuple[type[XapiError], ...]) -> None:
+    def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: Sequence[type[XapiError]]) -> None:
         if not entry or entry["at"] < since or not isinstance(message := entry.get("message"), str):
             return
         hint = entry.get("hint")
@@ -184,10 +177,8 @@ def _is_salt(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii()
 
 
-def _described(error: XapiError, kinds: tuple[type[XapiError], ...]) -> dict[str, Any]:
-    """Return the record of *error*, as the nearest of *kinds*, because only these are raised from a record."""
-    kind = next((each for each in type(error).__mro__ if each in kinds), type(error))
-    return {"kind": kind.__name__, "message": error.message, "hint": error.hint}
+def _described(error: XapiError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
 def _fingerprints(secret: str, salts: Iterable[str]) -> dict[str, int]:
