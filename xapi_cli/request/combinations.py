@@ -1,4 +1,4 @@
-"""Which options of a request cannot be combined."""
+"""Which options of a request cannot be combined, and which require another; the same for the retries of a batch."""
 
 from collections.abc import Mapping
 
@@ -31,6 +31,40 @@ def check(options: RequestOptions, items: Items, method: str | None, *, log: str
     if options.pages is not None:
         _check_paginates(options, items, method)
     _check_files(options, log)
+
+
+def check_pages(options: RequestOptions) -> None:
+    """Raise UsageError if the options of `--paginate` are not valid."""
+    given = {
+        "--items": options.items,
+        "--slurp": options.slurp or None,
+        "--next": options.next_field,
+        "--next-param": options.next_parameter,
+        "--max-pages": options.max_pages,
+    }
+    for name, value in given.items():
+        if value is not None and not options.paginate:
+            raise UsageError(f"{name} requires --paginate", hint="add --paginate")
+        if value == "":
+            raise UsageError(f"{name} is empty", hint="write the name of a field")
+    if options.next_parameter is None:
+        return
+    if options.next_field is not None:
+        raise UsageError("--next cannot be combined with --next-param", hint="use one of them")
+    parameter, _, name = options.next_parameter.partition("=")
+    if not parameter or not name:
+        raise UsageError("--next-param is not PARAM=NAME", hint="write it like cursor=meta.cursor")
+
+
+def retries_of(given: int | None, setting: int, *, unsafe: bool) -> int:
+    """Return the maximum number of retries, which is *given* or else that of the *setting*.
+
+    Raises UsageError if POST and PATCH are to be retried (*unsafe*), but nothing is.
+    """
+    found = setting if given is None else given
+    if unsafe and not found:
+        raise UsageError("--retry-unsafe requires --retry", hint="add --retry N")
+    return found
 
 
 def _check_body(items: Items, data: str | None, *, form: bool) -> None:

@@ -6,7 +6,6 @@ Each field with a Flag is a row: `cli.options` makes the flag of the command fro
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from xapi_cli.errors import UsageError
 from xapi_cli.settings.table import MAX_RETRIES
 
 ErrorBody = Literal["stdout", "stderr", "none"]
@@ -31,17 +30,6 @@ class Flag(NamedTuple):
     show_default: bool = True
     setting: str | None = None  # applies if the option is not given, and has the same help
     once: str | None = None  # the hint of the error if it is given twice; None: the last one applies
-
-
-def retries_of(given: int | None, setting: int, *, unsafe: bool) -> int:
-    """Return the maximum number of retries, which is *given* or else that of the *setting*.
-
-    Raises UsageError if POST and PATCH are to be retried (*unsafe*), but nothing is.
-    """
-    found = setting if given is None else given
-    if unsafe and not found:
-        raise UsageError("--retry-unsafe requires --retry", hint="add --retry N")
-    return found
 
 
 class Look(NamedTuple):
@@ -289,25 +277,3 @@ class RequestOptions(NamedTuple):
         parameter, _, name = (self.next_parameter or "").partition("=")
         pair = (parameter, name) if parameter else None
         return PageOptions(self.items, self.slurp, self.next_field, pair, self.max_pages)
-
-    def check_pages(self) -> None:
-        """Raise UsageError if the options of `--paginate` are not valid."""
-        given = {
-            "--items": self.items,
-            "--slurp": self.slurp or None,
-            "--next": self.next_field,
-            "--next-param": self.next_parameter,
-            "--max-pages": self.max_pages,
-        }
-        for name, value in given.items():
-            if value is not None and not self.paginate:
-                raise UsageError(f"{name} requires --paginate", hint="add --paginate")
-            if value == "":
-                raise UsageError(f"{name} is empty", hint="write the name of a field")
-        if self.next_parameter is None:
-            return
-        if self.next_field is not None:
-            raise UsageError("--next cannot be combined with --next-param", hint="use one of them")
-        parameter, _, name = self.next_parameter.partition("=")
-        if not parameter or not name:
-            raise UsageError("--next-param is not PARAM=NAME", hint="write it like cursor=meta.cursor")

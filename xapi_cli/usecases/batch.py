@@ -38,10 +38,9 @@ from xapi_cli.errors import (
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
-from xapi_cli.request import read_only
+from xapi_cli.request import combinations, read_only
 from xapi_cli.request.calls import Call, displayed_without_query
 from xapi_cli.request.items import with_defaults
-from xapi_cli.request.options import retries_of
 from xapi_cli.request.redirects import redirected_call
 from xapi_cli.system import own_process, signals
 from xapi_cli.system.render import decimal, printable
@@ -74,7 +73,7 @@ class Batch:
 
     def __init__(self, runtime: "Runtime", options: BatchOptions, stack: ExitStack) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
-        self._retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
+        self._retries = combinations.retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
         self._default_headers = runtime.default_headers
         if runtime.settings.read_only:
             read_only.check("GET", (name for name, _ in self._default_headers), remedy=runtime.write_remedy)

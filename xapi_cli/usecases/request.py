@@ -11,7 +11,7 @@ from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpir
 from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
-from xapi_cli.request.options import RequestOptions, retries_of
+from xapi_cli.request.options import RequestOptions
 from xapi_cli.system.private_files import state_directory
 from xapi_cli.system.render import size
 
@@ -35,7 +35,7 @@ _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, 
 
 def run(runtime: "Runtime", options: RequestOptions) -> None:
     """Send the request of *options* or print it as a curl command; raises XapiError as `Request` does."""
-    options.check_pages()
+    combinations.check_pages(options)
     request = Request(runtime, options)
     request.warn_of_difference()
     if options.curl:
@@ -51,7 +51,7 @@ class Request:
     """
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
-        retries = retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
+        retries = combinations.retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
         options = options._replace(retries=retries)
         self.runtime, self.options = runtime, options
         conditions = [("--expect", text) for text in options.expect]
