@@ -7,6 +7,7 @@ of all lines would be simpler, but it would grow with them.
 
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from heapq import heapify, heappop, heapreplace
@@ -31,7 +32,6 @@ _RUN = 32 * 1024 * 1024  # bytes that are sorted in memory
 _WRITTEN_LINES = 1000  # lines that are written to the temporary file at a time
 _MAX_OPEN = 200  # files that are kept open
 BLOCK = 64 * 1024
-_BOM = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
 _MAX_LINE = 128 * 1024 * 1024  # bytes; the longest line has a body of 10 MiB as text in which each byte is escaped
 _FAST_PATH = re.compile(rb'\{"id": ?(?:null|true|false|-?\d[\d.eE+-]*|"[^"\\]*+"), ?"line": ?([1-9]\d{0,14}),')
 _MAX_PARSED = 1024 * 1024  # bytes; parsing a longer line would take too much memory
@@ -111,7 +111,7 @@ class OutputReader:
         """Read the start of the next line that is not blank; return False if there is none."""
         while part := self._read():
             self._lines += 1
-            self._start = part.removeprefix(_BOM) if self._lines == 1 else part
+            self._start = part.removeprefix(BOM_UTF8) if self._lines == 1 else part
             if self._start.strip():
                 return True
         self._start = b""

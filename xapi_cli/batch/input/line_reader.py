@@ -1,5 +1,6 @@
 """Read the input line by line, ahead of the consumer and without blocking it."""
 
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, Queue
@@ -11,7 +12,6 @@ from xapi_cli.errors import UsageError
 MAX_LINE = 16 * 1024 * 1024  # bytes per line
 _BLOCK = 64 * 1024
 _READ_AHEAD = 4  # blocks to read ahead
-_BOM = b"\xef\xbb\xbf"  # byte order mark, which Windows programs write before UTF-8
 
 
 class Line(NamedTuple):
@@ -87,8 +87,8 @@ class LineReader:
             if self._is_too_long or len(raw) > MAX_LINE:
                 self._is_too_long = False
                 return Line(self.number, None, digest)
-            if self.number == 1 and raw.startswith(_BOM):
-                raw = raw[len(_BOM) :]
+            if self.number == 1:
+                raw = raw.removeprefix(BOM_UTF8)  # which Windows programs write
             if raw.strip():
                 return Line(self.number, raw, digest)
         return None

@@ -4,6 +4,7 @@ The HTML Living Standard defines these events (section 9.2).
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 
 from xapi_cli.errors import NetworkError
@@ -11,7 +12,6 @@ from xapi_cli.request.jq.child import MAX_DOCUMENT
 
 END_MARKER = b"[DONE]"  # the data of the last event of several APIs; it is not JSON
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_BOM = b"\xef\xbb\xbf"
 EVENT_STREAM = "text/event-stream"
 _LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
@@ -57,7 +57,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         *lines, rest = _LINE_END.split(text)
         for line in lines:
             pending += line
-            yield bytes(pending.removeprefix(_BOM) if is_first else pending)
+            yield bytes(pending.removeprefix(BOM_UTF8) if is_first else pending)
             pending.clear()
             is_first = False
         pending += rest

@@ -8,14 +8,13 @@ is imported where it is used.
 
 import json
 import re
-from codecs import getincrementaldecoder
+from codecs import BOM_UTF8, getincrementaldecoder
 from collections.abc import Iterator
 
 from xapi_cli.request.json.syntax import InvalidJSON, validated
 
 _BLOCK = 32 * 1024  # bytes; the validation of larger blocks is slower
 _SHORT = 64 * 1024  # bytes
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _IN_STRING = r'"(?:[^"\\]++|\\.)*+"'
 _STRING = re.compile(_IN_STRING)
 _WHITESPACE = re.compile(r"[ \t\r\n]*+")
@@ -32,7 +31,7 @@ Span = tuple[int, int]
 def document(data: bytes | bytearray) -> str:
     """Return *data* as a document; raises InvalidJSON unless it is valid UTF-8 and a single JSON value."""
     decoder = getincrementaldecoder("utf-8")()
-    first = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+    first = len(BOM_UTF8) if data.startswith(BOM_UTF8) else 0
 
     def texts() -> Iterator[str]:
         for start in range(first, len(data), _BLOCK):

@@ -2,7 +2,7 @@
 
 `json.loads` would convert 1e400 to infinity, reject integers of 5000 digits, and accept NaN, so decoders come from
 `strict`. They need many times the memory of the text and have a limit of levels, so `validated` processes input of any
-size in chunks.
+size in chunks. A byte order mark is not valid here: the readers of files and bodies remove it.
 """
 
 import json
