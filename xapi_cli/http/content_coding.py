@@ -23,6 +23,7 @@ Blocks = Iterator[bytes]
 _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _PADDING = b"\x00"
+_ZSTD_WINDOW = 8 * 2**20  # bytes; RFC 9659 allows no larger window for the content coding
 NO_CODINGS = frozenset({"", "identity", "none"})  # servers send "none", which is not registered
 
 
@@ -140,7 +141,7 @@ def _decode_brotli(blocks: Blocks, library: Any) -> Blocks:
 def _decode_zstd(blocks: Blocks, library: Any) -> Blocks:
     from xapi_cli.http.optional_codings import decode_zstd
 
-    return decode_zstd(blocks, library)
+    return decode_zstd(blocks, library, _ZSTD_WINDOW)
 
 
 def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -232,5 +233,5 @@ _CODINGS = (
         needs="can_accept_more_data",
         memory=16 * 2**20,  # the largest window (RFC 7932, section 9.1)
     ),
-    _Coding(("zstd",), _decode_zstd, "zstandard", ("zstandard",), memory=8 * 2**20),  # the largest window (RFC 9659)
+    _Coding(("zstd",), _decode_zstd, "zstandard", ("zstandard",), memory=_ZSTD_WINDOW),
 )

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 _BLOCK = 64 * 1024
-_MAX_WINDOW = 8 * 2**20  # bytes; RFC 9659 allows no larger window for the content coding
 _MAX_EMPTY_FRAMES = 10_000  # without data, one after another; each takes time
 _MAX_ZSTD_BLOCK = 128 * 1024  # bytes, before and after decoding (RFC 8878, 3.1.1.2)
 _FRAME, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # RFC 8878, 3.1.1 and 3.1.2
@@ -44,7 +43,7 @@ def decode_brotli(blocks: Blocks, brotli: Any) -> Blocks:
     raise TruncatedBody
 
 
-def decode_zstd(blocks: Blocks, zstandard: Any) -> Blocks:
+def decode_zstd(blocks: Blocks, zstandard: Any, max_window: int) -> Blocks:
     """Decode frames (RFC 8878); the library limits no output, so it gets one block of a frame at a time.
 
     Other bytes after a frame are ignored, as after a gzip member.
@@ -55,7 +54,7 @@ def decode_zstd(blocks: Blocks, zstandard: Any) -> Blocks:
         magic = source.take(4)
         number = int.from_bytes(magic, "little")
         if number == _FRAME:
-            frame = _decode_frame(source, magic, zstandard)
+            frame = _decode_frame(source, magic, zstandard, max_window)
         elif number & ~0xF == _SKIPPABLE:
             frame = source.skip(int.from_bytes(source.take(4), "little"))
         elif is_first:
@@ -71,9 +70,9 @@ def decode_zstd(blocks: Blocks, zstandard: Any) -> Blocks:
         yield b""
 
 
-def _decode_frame(source: "_Source", magic: bytes, zstandard: Any) -> Blocks:
+def _decode_frame(source: "_Source", magic: bytes, zstandard: Any, max_window: int) -> Blocks:
     """Decode the frame after its *magic* number."""
-    inflater = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+    inflater = zstandard.ZstdDecompressor(max_window_size=max_window).decompressobj()
     try:
         descriptor = source.take(1)
         inflater.decompress(magic + descriptor + source.take(_header_size(descriptor[0])))
