@@ -53,8 +53,8 @@ class LoginFailures:
 
     def check_failed(self, identity: Identity, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* for a reason other than the password."""
-        shared = [each for each in errors.derived() if each.is_shared]
-        self._raise_shared(self._entries.read(identity, "failed"), since, shared)
+        if entry := self._entries.read(identity, "failed"):
+            self._raise_shared(entry, since, [each for each in errors.derived() if each.is_shared])
 
     def check_command_failed(self, identity: Identity, command: str, *, since: float) -> None:
         """Raise the error of another process's login that failed after *since* with the password command *command*."""
@@ -106,8 +106,8 @@ class LoginFailures:
             each.remove(identity, _KINDS)
 
     @staticmethod
-    def _raise_shared(entry: dict[str, Any] | None, since: float, kinds: Sequence[type[XapiError]]) -> None:
-        if not entry or entry["at"] < since or not isinstance(message := entry.get("message"), str):
+    def _raise_shared(entry: dict[str, Any], since: float, kinds: Sequence[type[XapiError]]) -> None:
+        if entry["at"] < since or not isinstance(message := entry.get("message"), str):
             return
         hint = entry.get("hint")
         for kind in kinds:
