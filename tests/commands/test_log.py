@@ -66,6 +66,21 @@ def test_each_request_and_login_is_a_line_with_the_documented_members(xapi: Xapi
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+def test_the_line_of_a_401_has_the_status_if_its_body_is_truncated(xapi: Xapi, log: Path) -> None:
+    rejected = [request(), send(b"HTTP/1.1 401 No\r\nContent-Length: 9\r\n\r\nno"), close()]
+    granted = [request(), send(response(body=b'{"access_token": "new", "token_type": "bearer", "expires_in": 60}'))]
+    with Server(granted, rejected, granted, [request(), send(response(body=b"{}"))]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret", "XAPI_STORAGE": "file"}
+        xapi("login", env=env)
+        assert xapi("request", "/a", env=logging(log, env)).code == 0
+
+    assert [(each.get("status"), each.get("error"), each["login"]) for each in lines(log)] == [
+        (401, None, False),
+        (200, None, True),
+        (200, None, False),
+    ]
+
+
 def test_the_process_is_the_one_that_the_user_started(xapi: Xapi, log: Path) -> None:
     with Server([request(), send(response(body=b"{}"))]) as server:
         process = xapi.start("request", "/a", env=logging(log, bearing(server)))

@@ -48,6 +48,21 @@ def test_a_connection_is_kept_for_its_key_only(pairs: list[Pair]) -> None:
     assert (len(pool), pool.count(ROUTE)) == (0, 0)
 
 
+def test_idle_connections_are_closed_only_while_none_is_in_use(pairs: list[Pair]) -> None:
+    pool: ConnectionPool[Route] = ConnectionPool()
+    for pair in pairs:
+        pool.release(ROUTE, pair.connection)
+    used = pool.acquire(ROUTE)
+    assert used is not None
+
+    pool.close_unused()
+    assert [pair.is_open for pair in pairs] == [True, True, True]
+
+    pool.release(ROUTE, used)
+    pool.close_unused()
+    assert ([pair.is_open for pair in pairs], len(pool)) == ([False, False, False], 0)
+
+
 def test_a_pool_that_never_waits_yields_a_connection_after_its_grace_period(pairs: list[Pair]) -> None:
     pool: ConnectionPool[Route] = ConnectionPool(waits=False)
     assert pool.next_grace_end(ROUTE) is None

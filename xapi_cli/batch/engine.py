@@ -323,7 +323,7 @@ class Engine:
     def _logging_in(self, begins: bool) -> None:
         if begins:
             self._connections.flush()  # an interactive login blocks, while a server closes idle connections
-            self._connections.close_idle()
+            self._connections.close_unused()
         self._on_login(begins)
 
     def _is_in_use(self, token: Token) -> bool:

@@ -269,9 +269,9 @@ class Connections(Generic[R, E]):
         """Close the connections that have been idle for too long."""
         self._pool.close_expired()
 
-    def close_idle(self) -> None:
-        """Close the idle connections: a server that serves one connection at a time gets to the next one then."""
-        self._pool.close_idle()
+    def close_unused(self) -> None:
+        """Close the connections if all are idle: a server that serves one at a time then gets to that of a login."""
+        self._pool.close_unused()
 
     @property
     def next_grace_end(self) -> float:

@@ -161,7 +161,8 @@ class Response:
 
     def discard(self) -> None:
         """Close the response; discard the rest of its body if that is quick, so that the connection can be reused."""
-        self._body.discard()
+        if self._ended is None:
+            self._body.discard()
         self.close()
 
     def close(self) -> None:

@@ -152,12 +152,10 @@ class ConnectionPool(Generic[K]):
         for connection in expired:
             self.discard(connection)
 
-    def close_idle(self) -> None:
-        """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = [each for idle in self._idle.values() for each in idle], {}
-        for connection in idle:
-            self._close(connection)
+    def close_unused(self) -> None:
+        """Close the connections if all are idle."""
+        if not self._in_use:
+            self._close_idle()
 
     def close(self, *, aborts: bool = True) -> None:
         """Close idle connections, and those that are released later.
@@ -169,13 +167,19 @@ class ConnectionPool(Generic[K]):
             if aborts:
                 for connection in self._in_use:  # all are open: discard() holds the lock while it closes one
                     connection.abort()
-        self.close_idle()
+        self._close_idle()
 
     def after_fork(self) -> None:
         """Remove the connections of the parent process, and replace the lock, which another thread may have held."""
         self._lock = Lock()
         self._idle.clear()
         self._in_use.clear()
+
+    def _close_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = [each for idle in self._idle.values() for each in idle], {}
+        for connection in idle:
+            self._close(connection)
 
     def _close(self, connection: Connection) -> None:
         if self._on_close is not None:

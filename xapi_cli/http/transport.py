@@ -70,8 +70,6 @@ class Transport:
         """
         if self._on_request is not None:
             self._on_request(request)
-        if request.is_login:  # over a new connection, and the only one: the server may serve one at a time
-            self._pool.close_idle()
         started = time.monotonic()
         scheme, host, port = request.server
         route = Route(scheme, host, port, self._proxy(scheme, host, port))
@@ -90,7 +88,7 @@ class Transport:
         limit = self._timeout
         timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
         first_error = None
-        connection = self._pool.acquire(route)
+        connection = self._kept_connection(request, route)
         if connection is None and self._lender is not None:
             may_resend = request.is_replayable and request.method in IDEMPOTENT and head.length is not None
             connection = self._borrow(self._lender, route, request, timeouts, new=not may_resend)
@@ -121,6 +119,13 @@ class Transport:
         self._pool.close()
         if self._lender is not None:
             self._lender.close()
+
+    def _kept_connection(self, request: Request, route: Route) -> Connection | None:
+        """Return an open connection; a login has a new one, and the only one: the server may serve one at a time."""
+        if not request.is_login:
+            return self._pool.acquire(route)
+        self._pool.close_unused()
+        return None
 
     def _borrow(
         self, lender: Lender, route: Route, request: Request, timeouts: Timeouts, *, new: bool
@@ -220,6 +225,7 @@ class _ResponseBody:
         self._exchange = exchange
         self._release = release
         self._has_ended = False
+        self._discard_timeout = DISCARD_TIMEOUT
         self._held: list[bytes] = []
         self._errors: list[NetworkError] = []  # the one that follows what is held
 
@@ -244,19 +250,20 @@ class _ResponseBody:
     def hold(self) -> bool:
         """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
         if not self._has_ended:
+            self._discard_timeout = 0.0  # its time is used here
             try:
-                has_ended = self._exchange.hold_body(self._held)
+                if self._exchange.hold_body(self._held):
+                    self._end()
             except NetworkError as error:
                 _record(error, self._exchange.request)
                 self._errors.append(error.with_traceback(None))
-                has_ended = True
-            if has_ended:
-                self._end()
+                self._exchange.record.failure = None  # the body may not be needed
+                self.discard()
         return self._has_ended
 
     def discard(self) -> None:
         """Close the body; discard its rest if that is quick, so that the connection can be reused."""
-        self._end(self._exchange.discard_body)
+        self._end(lambda: self._exchange.discard_body(self._discard_timeout))
 
     def close(self) -> None:
         """Close the body; discard only data that has arrived already."""
@@ -326,19 +333,20 @@ class _BlockingExchange:
 
         Return whether it has ended; raises NetworkError.
         """
-        wait, size = Wait(self._timeouts, DISCARD_TIMEOUT, lambda: "no end"), 0
+        wait, size = None, 0
         try:
             while not self.record.has_response and size < MAX_DISCARDED:
                 if block := self.record.body():
                     blocks.append(block)
                     size += len(block)
                 elif not self.record.has_response:
+                    wait = wait or Wait(self._timeouts, DISCARD_TIMEOUT, lambda: "no end")
                     self._receive(wait)
         except TimeoutExpired:
             pass  # it can be read later
         return self.record.has_response
 
-    def discard_body(self, seconds: float = DISCARD_TIMEOUT) -> None:
+    def discard_body(self, seconds: float) -> None:
         """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""
         wait = Wait(self._timeouts, seconds, lambda: "no end")
         self.record.discard()

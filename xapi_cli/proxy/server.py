@@ -431,7 +431,7 @@ class Server:
 
     def _logging_in(self, begins: bool) -> None:
         if begins:
-            self._connections.close_idle()
+            self._connections.close_unused()
 
     def _is_in_use(self, token: Token) -> bool:
         """Return whether a call with *token* waits for its response, after its upload, which may take any time."""

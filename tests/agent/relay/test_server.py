@@ -201,6 +201,15 @@ def test_the_connection_of_a_login_is_used_by_no_other_process(
         assert b"Bearer one" in server.received[0]
 
 
+def test_a_connection_is_not_given_back_after_a_401(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
+    """The relay would keep it open beside that of the login, and the server may serve one connection at a time."""
+    rejected = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+    with Server([serve(rejected)], [serve()], tls=server_tls) as server:
+        with borrower(relay, bundle) as http:
+            assert http.get(server.url, headers={"Authorization": "Bearer one"}).status_code == 401
+        assert get(relay, bundle, server.url, "Bearer one") == b"ok"
+
+
 def test_nothing_is_sent_over_a_kept_connection_after_the_deadline(
     relay: Relay, bundle: Path, server_tls: ssl.SSLContext
 ) -> None:

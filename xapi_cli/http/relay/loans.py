@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from xapi_cli.errors import UNAUTHORIZED
 from xapi_cli.http import tls
 from xapi_cli.http.connection import BLOCK, Connection, Route, is_loopback
 from xapi_cli.http.pool import OpenLender
@@ -88,6 +89,8 @@ class LentConnection(Connection):
         if self.kind is None or self._is_private:
             return False
         _, method, status = self.kind
+        if status == UNAUTHORIZED:  # kept by the relay, it would be open beside that of the login
+            return False
         with suppress(OSError):
             self._control.send(LoanEnd((method, status), self._received, self._sent).message())
             super().close()
