@@ -4,12 +4,9 @@ import json
 import ssl
 import subprocess
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 import httpx
 import pytest
@@ -18,12 +15,11 @@ import trustme
 from tests.batch.server import out_lines
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
-from tests.support.surplus import SURPLUS, echo, stray_body
+from tests.support.surplus import echo, in_time, send_with_surplus, stray_body
 from xapi_cli.http.pool import GRACE_PERIOD
 from xapi_cli.http.transport import open_transport
 from xapi_cli.library import HttpxTransport
 
-Result = TypeVar("Result")
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 REJECTED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
@@ -69,18 +65,6 @@ def client(bundle: Path | None = None) -> httpx.Client:
     return httpx.Client(transport=HttpxTransport(transport), timeout=10, trust_env=False)
 
 
-def in_time(script: Step, run: Callable[[str], Result], tls: ssl.SSLContext | None = None, runs: int = 5) -> Result:
-    """Return what *run* returns for the URL of a server that follows *script*.
-
-    The server of a busy machine may send surplus bytes after the grace period, which no client could notice. Then the
-    result is that of another run, of at most *runs*.
-    """
-    with Server([script], tls=tls) as server:
-        result = run(server.url)
-    is_late = max(server.gaps, default=0) >= GRACE_PERIOD
-    return in_time(script, run, tls, runs - 1) if is_late and runs > 1 else result
-
-
 def wrong(out: str) -> list[tuple[str, object]]:
     """Return each request of a batch that did not receive its own response, with what it received."""
     got = [(each["id"], each["headers"].get("x-request") or each["text"].strip()) for each in out_lines(out)]
@@ -107,8 +91,8 @@ def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
 def test_no_line_of_a_batch_receives_surplus_bytes(
     xapi: Xapi, server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool, jobs: str
 ) -> None:
-    def run(url: str) -> Outcome:
-        env = {"XAPI_BASE_URL": url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(bundle)}
+    def run(server: Server) -> Outcome:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(bundle)}
         return xapi("batch", "-j", jobs, input=lines(24, ("GET", "POST")), env=env)
 
     outcome = in_time(script, run, server_tls if is_secure else None)
@@ -120,8 +104,9 @@ def test_no_line_of_a_batch_receives_surplus_bytes(
 def test_no_line_of_a_batch_receives_a_forbidden_body(
     xapi: Xapi, methods: tuple[str, ...], script: Step, jobs: str
 ) -> None:
-    def run(url: str) -> Outcome:
-        return xapi("batch", "-j", jobs, input=lines(24, methods), env={"XAPI_BASE_URL": url, "XAPI_TOKEN": "t"})
+    def run(server: Server) -> Outcome:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        return xapi("batch", "-j", jobs, input=lines(24, methods), env=env)
 
     outcome = in_time(script, run)
     assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
@@ -132,9 +117,9 @@ def test_no_line_of_a_batch_receives_a_forbidden_body(
 def test_no_request_of_a_client_receives_surplus_bytes(
     server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool
 ) -> None:
-    def run(url: str) -> list[tuple[str, str]]:
+    def run(server: Server) -> list[tuple[str, str]]:
         with client(bundle) as http:
-            return [(path, http.get(url + path).text.strip()) for path in map("/{}".format, range(20))]
+            return [(path, http.get(server.url + path).text.strip()) for path in map("/{}".format, range(20))]
 
     got = in_time(script, run, server_tls if is_secure else None)
     assert got == [(path, f"GET {path}") for path, _ in got]
@@ -142,9 +127,9 @@ def test_no_request_of_a_client_receives_surplus_bytes(
 
 @pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
 def test_no_request_of_a_client_receives_a_forbidden_body(methods: tuple[str, ...], script: Step) -> None:
-    def run(url: str) -> list[str]:
+    def run(server: Server) -> list[str]:
         with client() as http:
-            got = [http.request(method, url) for method in methods * 5]
+            got = [http.request(method, server.url) for method in methods * 5]
         return [each.headers.get("X-Request") or each.text for each in got]
 
     assert in_time(script, run) == [f"{method} /" for method in methods * 5]
@@ -153,9 +138,9 @@ def test_no_request_of_a_client_receives_a_forbidden_body(methods: tuple[str, ..
 def test_threads_that_share_a_client_receive_their_own_responses() -> None:
     paths = [f"/{number}" for number in range(40)]
 
-    def run(url: str) -> list[str]:
+    def run(server: Server) -> list[str]:
         with client() as http, ThreadPoolExecutor(4) as threads:
-            return list(threads.map(lambda path: http.get(url + path).text, paths))
+            return list(threads.map(lambda path: http.get(server.url + path).text, paths))
 
     got = in_time(echo(delay=0.001), run)
 
@@ -211,13 +196,14 @@ def test_the_replay_after_a_401_and_its_login_receive_no_surplus_bytes(xapi: Xap
             peer.read_request()
             received = bytes(peer.received[start:])
             is_good = b"Bearer new" in received
-            peer.sock.sendall(granted if received.startswith(b"POST") else GOOD if is_good else REJECTED)
-            time.sleep(0.005)
-            peer.sock.sendall(SURPLUS)
+            reply = granted if received.startswith(b"POST") else GOOD if is_good else REJECTED
+            send_with_surplus(peer, reply, 0.005)
 
-    with Server([api]) as server:
+    def run(server: Server) -> list[Outcome]:
         login = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "p", "XAPI_STORAGE": "file"}
-        got = [xapi("request", "/", env=login), xapi("batch", input=lines(4), env=login)]
+        return [xapi("request", "/", env=login), xapi("batch", input=lines(4), env=login)]
+
+    got = in_time(api, run)
 
     assert [each.code for each in got] == [0, 0], got
     assert got[0].out == "good"

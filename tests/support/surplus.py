@@ -4,12 +4,28 @@ Each response contains the method and path of its request; a surplus is a respon
 """
 
 import re
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from tests.support.servers import Peer, Step
+from tests.support.servers import Peer, Server, Step
+from xapi_cli.http.pool import GRACE_PERIOD
 
+Result = TypeVar("Result")
 SURPLUS = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nsurplus"
+
+
+def in_time(script: Step, run: Callable[[Server], Result], tls: ssl.SSLContext | None = None, runs: int = 5) -> Result:
+    """Return what *run* returns for a server that follows *script*.
+
+    The server of a busy machine may send surplus bytes after the grace period, which no client could notice. Then the
+    result is that of another run, of at most *runs*.
+    """
+    with Server([script], tls=tls) as server:
+        result = run(server)
+    is_late = max(server.gaps, default=0) >= GRACE_PERIOD
+    return in_time(script, run, tls, runs - 1) if is_late and runs > 1 else result
 
 
 def echo(*, delay: float | None = None, size: int = 0, surplus: bytes = SURPLUS) -> Step:
@@ -24,7 +40,7 @@ def echo(*, delay: float | None = None, size: int = 0, surplus: bytes = SURPLUS)
             if delay is None:
                 peer.sock.sendall(response + surplus)
             else:
-                _send(peer, response, delay, surplus)
+                send_with_surplus(peer, response, delay, surplus)
 
     return step
 
@@ -39,12 +55,12 @@ def stray_body(status: int = 200, *, declared: bool = True) -> Step:
                 peer.sock.sendall(_response(request))
                 continue
             head = b"HTTP/1.1 %d X\r\nX-Request: %s\r\n%s\r\n" % (status, request.encode(), length)
-            _send(peer, head, 0.001, SURPLUS)
+            send_with_surplus(peer, head, 0.001)
 
     return step
 
 
-def _send(peer: Peer, response: bytes, delay: float, surplus: bytes) -> None:
+def send_with_surplus(peer: Peer, response: bytes, delay: float, surplus: bytes = SURPLUS) -> None:
     """Send *response*, and *surplus* at least *delay* seconds later; record how much later it was."""
     start = time.monotonic()
     try:

@@ -26,7 +26,7 @@ from tests.support.servers import (
     serve,
     until_closed,
 )
-from tests.support.surplus import echo
+from tests.support.surplus import echo, in_time
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
 from xapi_cli.http.proxies import Proxy
@@ -162,10 +162,10 @@ def test_a_body_that_ends_with_close_notify_is_complete(relay: Relay, bundle: Pa
 def test_no_process_receives_surplus_bytes(
     relay: Relay, bundle: Path, server_tls: ssl.SSLContext, delay: float | None
 ) -> None:
-    with Server([echo(delay=delay)], tls=server_tls) as server:
-        for number in range(8):
-            assert get(relay, bundle, f"{server.url}/{number}") == f"GET /{number}".encode()
-        assert len(server.received) == 8
+    def run(server: Server) -> tuple[list[bytes], int]:
+        return [get(relay, bundle, f"{server.url}/{number}") for number in range(8)], len(server.received)
+
+    assert in_time(echo(delay=delay), run, server_tls) == ([f"GET /{number}".encode() for number in range(8)], 8)
 
 
 def test_a_kept_connection_that_fails_is_replaced(relay: Relay, bundle: Path, server_tls: ssl.SSLContext) -> None:
