@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.agent.conftest import handles_signal
-from tests.support.program import REAL, Xapi
+from tests.support.program import PYTHON, Xapi
 from tests.support.threads import wait_until
 from xapi_cli.agent import protocol
 
@@ -24,6 +24,32 @@ _NUMBERS = st.integers(-1, 70_000).map(lambda number: b"%d" % number)
 _CONTENTS = st.binary(max_size=12) | _NUMBERS | st.sampled_from([b"{}", b"[]", b"1" * 40, b'{"alarm": "x"}'])
 _MESSAGES = st.tuples(_KINDS, _CONTENTS).map(lambda each: each[0] + len(each[1]).to_bytes(4, "little") + each[1])
 _REPLIES = st.lists(_MESSAGES, max_size=3).map(b"".join) | st.binary(max_size=20).filter(lambda data: data[:1] != b"C")
+# The program, but it waits for the greeting for a minute, not for 0.4 s: a test may be slow to send it.
+_AWAITS_THE_GREETING = """
+from xapi_cli.__main__ import main
+from xapi_cli.agent import call
+
+call.READY_TIMEOUT = 60
+main()
+"""
+# As that, and the client waits for a minute until a worker that hangs is stopped.
+_AWAITS_THE_STOP = f"""
+from xapi_cli.agent import call
+
+call._STOP_TIMEOUT = 60
+{_AWAITS_THE_GREETING}
+"""
+# As that, but sending the request may take 0.4 s, as in the program.
+_SENDS_FOR_A_SHORT_TIME = f"""
+from xapi_cli.agent import call, protocol
+
+def send_request(connection, *arguments, send_request=protocol.send_request, timeout=call.READY_TIMEOUT):
+    connection.settimeout(timeout)
+    send_request(connection, *arguments)
+
+protocol.send_request = send_request
+{_AWAITS_THE_GREETING}
+"""
 
 
 class _Worker:
@@ -84,6 +110,11 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+def _show(xapi: Xapi, program: str = _AWAITS_THE_GREETING, **more: str) -> "subprocess.Popen[bytes]":
+    """Start `token show` with the code *program*; a forked program would wait for the worker for a minute too."""
+    return xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken", **more}, argv=(str(PYTHON), "-Pc", program))
+
+
 @contextmanager
 def _accepted(worker: _Worker) -> Iterator[socket.socket]:
     """Greet a client and receive its request, without running it."""
@@ -100,7 +131,7 @@ def test_a_client_runs_the_command_of_a_hung_worker_which_can_no_longer_run_it(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
-    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    process = _show(xapi)
     with _accepted(worker) as connection:
         assert sleeper.wait(30) == -signal.SIGKILL
 
@@ -114,7 +145,7 @@ def test_a_client_runs_the_command_of_a_worker_that_exits_without_reading_the_re
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], hangs: bool
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
-    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    process = _show(xapi, _AWAITS_THE_STOP)
     with worker.listener, worker.listener.accept()[0] as connection:
         worker.greet(connection)
         if hangs:  # the client stops the worker before it withdraws the request
@@ -127,7 +158,7 @@ def test_a_client_kills_no_process_that_has_the_id_of_a_worker_that_has_left(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
-    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    process = _show(xapi)
     with worker.listener:
         with worker.listener.accept()[0] as connection:
             os.kill(process.pid, signal.SIGSTOP)
@@ -149,7 +180,7 @@ def test_a_signal_ends_a_client_with_its_hung_worker(
     xapi: Xapi, runtime: Path, sleeper: subprocess.Popen[bytes], number: signal.Signals, begins: bool
 ) -> None:
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
-    process = xapi.start("token", "show", env={"XAPI_TOKEN": "t0ken"}, argv=REAL)
+    process = _show(xapi)
     with _accepted(worker) as connection:
         if begins:
             protocol.send(connection, b"B")
@@ -166,8 +197,7 @@ def test_a_client_that_has_sent_a_part_of_its_request_sends_nothing_else(
 ) -> None:
     """More bytes could complete the request, so that the command would run twice."""
     worker = _Worker(runtime, _build(xapi, runtime), sleeper.pid)
-    env = {"XAPI_TOKEN": "t0ken"} | {f"V{n}": "x" * 100_000 for n in range(10)}
-    process = xapi.start("token", "show", env=env, argv=REAL)  # a forked program would wait for much longer
+    process = _show(xapi, _SENDS_FOR_A_SHORT_TIME, **{f"V{n}": "x" * 100_000 for n in range(10)})
     with worker.listener, worker.listener.accept()[0] as connection:
         worker.greet(connection)
         assert process.wait(30) == 0

@@ -16,7 +16,7 @@ import pytest
 import xapi_cli
 from tests.agent.conftest import PATIENT, Agent, is_running
 from tests.support.ownership import OTHER_USER
-from tests.support.program import PROGRAM, PYTHON
+from tests.support.program import PYTHON
 from tests.support.servers import OK, Server, request, send, wait_for
 from tests.support.threads import wait_until
 
@@ -356,7 +356,7 @@ def test_a_start_after_an_upgrade_replaces_the_agent(stopped: Agent, tmp_path: P
 def test_another_installation_does_not_use_or_replace_the_agent(agent: Agent) -> None:
     def run(*args: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [PROGRAM.with_name("python"), "-O", PROGRAM, *args],
+            [PYTHON, "-O", *PATIENT, *args],
             env=agent.xapi.environment(TOKEN), capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 

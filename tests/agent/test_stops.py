@@ -59,7 +59,7 @@ main()
 _STOPS_AFTER_THE_REFUSAL = """
 import os, signal
 from xapi_cli.__main__ import main
-from xapi_cli.agent import protocol
+from xapi_cli.agent import call, protocol
 
 def receive_and_stop(connection, receive=protocol.receive):
     kind, content = receive(connection)
@@ -67,7 +67,15 @@ def receive_and_stop(connection, receive=protocol.receive):
         os.kill(os.getpid(), signal.SIGSTOP)
     return kind, content
 
-protocol.receive = receive_and_stop
+protocol.receive, call.READY_TIMEOUT, call.WORKER_TIMEOUT = receive_and_stop, 60, 60
+main()
+"""
+# The program, but it waits for the greeting of a worker for a minute, not for 0.4 s.
+_AWAITS_THE_GREETING = """
+from xapi_cli.__main__ import main
+from xapi_cli.agent import call
+
+call.READY_TIMEOUT = 60
 main()
 """
 
@@ -90,14 +98,33 @@ class _Call:
         self, agent: Agent, server: Server, *options: str, argv: tuple[str, ...] = PATIENT, ca: str = ""
     ) -> None:
         settings = {**TOKEN, "XAPI_BASE_URL": server.url, "SSL_CERT_FILE": ca}
+        before = len(server.received)
         self.process = agent.xapi.start("request", "/x-api/me", *options, env=settings, argv=argv)
-        wait_until(lambda: bool(server.received and server.received[-1]), "the request has arrived")
+        wait_until(lambda: any(server.received[before:]), "the request has arrived")
         self.worker = agent.running_worker()
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Wait for the end; return the exit code, stdout and stderr."""
         out, err = self.process.communicate(timeout=30)
         return self.process.returncode, out, err
+
+
+def _call_with_a_loan(agent: Agent, server: Server, *options: str, ca: str) -> _Call:
+    """Return a call that uses a connection of the relay; if the relay does not lend one soon, a call opens its own."""
+    while True:
+        before = _loans(agent)
+        call = _Call(agent, server, *options, ca=ca)
+        if _loans(agent) > before:
+            return call
+        call.process.kill()
+        call.end()
+
+
+def _loans(agent: Agent) -> int:
+    while (connections := agent.report()["connections"]) is None:
+        pass  # the relay has not responded in time
+    loans: int = connections["loans"]
+    return loans
 
 
 def _check_it_works(agent: Agent) -> None:
@@ -203,7 +230,8 @@ def test_a_signal_ends_a_call_in_a_stopped_agent(agent: Agent, number: signal.Si
 def test_a_call_whose_worker_is_killed_ends_while_the_master_is_stopped(agent: Agent) -> None:
     server, may_respond = _serve(agent)
     with server:
-        call = _Call(agent, server, argv=REAL)  # a patient call would wait for the master for longer
+        # a patient call would wait for the master for longer
+        call = _Call(agent, server, argv=(str(PYTHON), "-Pc", _AWAITS_THE_GREETING))
         with all_stopped(agent.pid):
             os.kill(call.worker, signal.SIGKILL)
             code, out, err = call.end()
@@ -237,7 +265,7 @@ def test_a_stopped_relay_delays_a_call_by_no_more_than_its_time_limit(agent: Age
     relay = agent.services["relay"]
     with server:
         if is_sent:
-            call = _Call(agent, server, "--timeout", "2", ca=trusted)
+            call = _call_with_a_loan(agent, server, "--timeout", "2", ca=trusted)
             with all_stopped(relay):
                 may_respond.set()
                 code, out, err = call.end()
