@@ -28,6 +28,7 @@ _END = struct.Struct("=qq")  # the exit status of a child, and its peak memory
 _BEGUN = b"."
 _MORE_THAN_ARE_OPEN = 1024
 _READY_TIMEOUT = 60  # seconds; on a busy machine, a command of a test must not bypass the agent for lack of time
+_CLEANUP_TIMEOUT = 2  # seconds, in place of 0.4; on a busy machine, what a signal causes may take longer
 # What the interpreter, the C library, OpenSSL and the imitation of macOS read only at start.
 _READ_AT_START = ("COVERAGE_", "FAKE_KEYCHAIN", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 # What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
@@ -251,6 +252,8 @@ def _load() -> None:
                 raise
     for name in _IMPORTED_BY_COMMANDS:
         importlib.import_module(name)
+    signals: Any = importlib.import_module("xapi_cli.system.signals")
+    signals._CLEANUP_TIMEOUT = _CLEANUP_TIMEOUT  # noqa: SLF001 - see above
     if has_agent:
         for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
             setattr(importlib.import_module("xapi_cli.agent.call"), name, _READY_TIMEOUT)
