@@ -55,6 +55,9 @@ else:
     listener.Listeners.remove = held(listener.Listeners.remove)
 if "--foreground" in sys.argv:
     main()
+if "xapi_cli" in sys.argv:  # `python -P -m xapi_cli agent start` of a login, which starts the agent in the same way
+    sys.executable, sys.argv[:] = sys.argv[0], ["xapi", *sys.argv[4:]]
+    main()
 daemon.run_in_background(sys.argv[4:])
 """
 _at_once = pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
@@ -64,10 +67,7 @@ class Held:
     """An agent that waits at a step until `go_on`; *process* is `xapi agent start`, which starts it or is the agent."""
 
     def __init__(self, agent: Agent, directory: Path, step: str, *, foreground: bool = False) -> None:
-        directory.mkdir()
-        script = directory / "python"
-        script.write_text(_HELD.format(python=PYTHON, directory=str(directory), step=step))
-        script.chmod(0o700)
+        script = _held(directory, step)
         self._agent, self._directory = agent, directory
         if foreground:
             self.process = agent.xapi.start("agent", "start", "--foreground", argv=(str(script),))
@@ -91,6 +91,15 @@ class Held:
     def end(self) -> Outcome:
         """Return the outcome of the command that started it."""
         return _ended(self.process)
+
+
+def _held(directory: Path, step: str) -> Path:
+    """Return the program of an agent that waits at *step* until a file exists in the new *directory*."""
+    directory.mkdir()
+    script = directory / "python"
+    script.write_text(_HELD.format(python=PYTHON, directory=str(directory), step=step))
+    script.chmod(0o700)
+    return script
 
 
 @pytest.fixture
@@ -285,11 +294,16 @@ def test_a_signal_during_a_warm_up_request_is_not_reported_as_a_success(
     assert _state(stopped) == "stopped"
 
 
-def test_ctrl_c_in_a_terminal_while_a_login_starts_the_agent(stopped: Agent, env: Environ) -> None:
-    with stopped.xapi.on_terminal("login", env=env) as terminal:
-        wait_until(lambda: listener.holder(stopped.directory) is not None, "the agent is starting")
-        terminal.type("\x03")
-        assert terminal.wait() in {130, -signal.SIGINT}
+def test_ctrl_c_in_a_terminal_while_a_login_starts_the_agent(stopped: Agent, env: Environ, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    login_there = ("-Pc", _STARTS_ANOTHER_AGENT, str(_held(held, "load")), "login")
+    try:
+        with stopped.xapi.on_terminal(*login_there, program=PYTHON, env=env) as terminal:
+            wait_until((held / "held").exists, "the agent is starting")
+            terminal.type("\x03")
+            assert terminal.wait() in {130, -signal.SIGINT}
+    finally:
+        (held / "continue").touch()
 
     login = stopped.xapi("login", env=env)
     assert login.code == 0, login

@@ -87,7 +87,31 @@ def test_a_rejected_login_leaves_the_stored_record_unchanged(world: World) -> No
     assert world.stored == "old"
 
 
-def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(world: World) -> None:
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], None]:
+    """Run a function in a number of threads; none logs in before all of them have begun to wait for a login."""
+    log_in = Account._log_in_or_share  # noqa: SLF001 - the first step that depends on other processes
+
+    def run(count: int, function: Callable[[], object]) -> None:
+        has_begun = threading.Barrier(count, timeout=30)
+
+        def wait_and_log_in(account: Account, login: Any) -> Token:
+            has_begun.wait()
+            return log_in(account, login)
+
+        monkeypatch.setattr(Account, "_log_in_or_share", wait_and_log_in)
+        threads = [threading.Thread(target=function) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return run
+
+
+def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(
+    world: World, together: Callable[[int, Callable[[], object]], None]
+) -> None:
     def outcomes(count: int) -> list[str]:
         outcomes: list[str] = []
 
@@ -97,42 +121,34 @@ def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(world: 
             except NetworkError as error:
                 outcomes.append(error.message)
 
-        threads = [threading.Thread(target=run) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(count, run)
         return sorted(outcomes)
 
     def fail() -> None:
-        time.sleep(0.5)
         raise NetworkError("no response")
 
     world.during = fail
     failure = "no stored token, and the login failed: no response"
     assert outcomes(8) == [failure] + 7 * [f"{failure} (reported by another xapi process)"]
-    world.during = lambda: time.sleep(0.5)
+    world.during = lambda: None
     assert outcomes(8) == 8 * ["token2"]
     assert len(world.logins) == 2
 
 
-def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(world: World) -> None:
+def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(
+    world: World, together: Callable[[int, Callable[[], object]], None]
+) -> None:
     runs: list[int] = []
 
     def fail() -> str:
         runs.append(1)
-        time.sleep(0.5)
         raise LoginNeeded("it failed")
 
     def run() -> None:
         with pytest.raises(LoginNeeded, match="it failed"):
             world.account(command=fail).token()
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(4, run)
     assert runs == [1]
 
 

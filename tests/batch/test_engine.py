@@ -15,6 +15,7 @@ import trustme
 
 from tests.batch.server import Api, ReceivedRequest, Reply
 from tests.support.servers import OK, Peer, Server, Step, request, send, serve, wait_for
+from tests.support.threads import wait_until
 from xapi_cli.batch import engine, exchanges
 from xapi_cli.batch.engine import Engine
 from xapi_cli.batch.exchanges import BlockSize
@@ -363,8 +364,9 @@ def test_a_response_that_others_overtook_does_not_wait_for_those_that_arrive_lat
 
 
 def test_a_transient_failure_is_retried_while_others_go_on(api: Api) -> None:
-    failures = iter([503])
-    api.response = lambda received: Reply(status=next(failures, 200) if received.path == "/flaky" else 200)
+    failures = iter([Reply(status=503)])
+    second = Reply(between=lambda: wait_until(lambda: run.results, "the other one has ended", timeout=20))
+    api.response = lambda received: next(failures, second) if received.path == "/flaky" else Reply()
     with _engine(api, "/flaky", "/other", retries=1) as run:
         run.finish()
 
@@ -384,10 +386,14 @@ def test_a_redirect_is_followed_in_the_same_slot(api: Api) -> None:
     assert [received.path for received in api.requests] == ["/here", "/there"]
 
 
-def test_a_server_that_does_not_respond_ends_only_its_own_request(api: Api) -> None:
+def test_a_server_that_does_not_respond_ends_only_its_own_request(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
     api.response = lambda received: Reply(between=lambda: ended.wait(20)) if received.path == "/slow" else Reply()
-    with _engine(api, "/slow", "/quick", timeout=0.3) as run:
+    with _engine(api, "/slow", "/quick", timeout=60) as run:
+        while not run.results:
+            run.engine.step(has_more=lambda: True)
+        monotonic = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 100)
         run.finish()
         ended.set()
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import Server, Step, close, request, send, sleep
+from tests.support.servers import Server, Step, close, hang, request, send
+from tests.support.threads import Gate
 from xapi_cli.sandbox import Sandbox
 
 pytest.importorskip("jq", reason="libjq is not installed")
@@ -38,10 +39,13 @@ def test_any_result_other_than_false_and_null_ends_the_wait(xapi: Xapi, text: st
 
 @pytest.mark.parametrize("text", ["false", "null", "empty", ".missing"])
 def test_other_results_do_not_end_it(xapi: Xapi, text: str) -> None:
-    with Server([request(), send(DONE), request(), sleep(60)], script(DONE)) as server:
-        outcome = xapi("request", "/", "--until", text, "--every", "0.05", "--max-time", "1", env=bearing(server))
+    is_repeated = Gate()
+    with Server([request(), send(DONE), request(), is_repeated.reached, hang()]) as server:
+        process = xapi.start("request", "/", "--until", text, "--every", "0.05", env=bearing(server))
+        is_repeated.wait()
+        process.kill()
 
-    assert (outcome.code, outcome.out) == (12, '{"state":"done"}')
+        assert process.communicate(timeout=30) == (b"", b"")
 
 
 @pytest.mark.parametrize(
@@ -110,36 +114,38 @@ def test_retry_after_prolongs_the_wait_and_a_long_one_ends_it(xapi: Xapi) -> Non
     assert json.loads(outcome.err)["elapsed_ms"] >= 1000
 
 
-@pytest.mark.parametrize(
-    ("destination", "out", "err"), [("stdout", True, False), ("stderr", False, True), ("none", False, False)]
-)
 @pytest.mark.states(
     "After --max-time (by default 10 minutes), xapi exits with code 12, and the last body goes where --error-body says."
 )
-def test_after_the_time_limit_the_last_body_goes_where_errors_go(
-    xapi: Xapi, tmp_path: Path, destination: str, out: bool, err: bool
-) -> None:
-    with Server([request(), send(RUNNING), request(), sleep(60)]) as server:
-        file = str(tmp_path / "file")
-        meta = tmp_path / "meta"
-        options = ("--max-time", "1", "--error-body", destination, "-o", file, "--meta", str(meta))
-        outcome = xapi("request", "/", *UNTIL, *options, env=bearing(server))
+def test_after_the_time_limit_the_last_body_goes_where_errors_go(xapi: Xapi, tmp_path: Path) -> None:
+    body, file = b'{"state":"running"}', tmp_path / "file"
+    with Server([request(), send(RUNNING), request(), hang()]) as server:
+        options = (*UNTIL, "--max-time", "2.5", "-o", str(file))
+        processes = [
+            xapi.start(
+                "request", "/", *options, "--error-body", each, "--meta", str(tmp_path / each), env=bearing(server)
+            )
+            for each in ("stdout", "stderr", "none")
+        ]  # at the same time
+        printed = [process.communicate(timeout=30) for process in processes]
 
-    assert outcome.code == 12
-    assert outcome.out == ('{"state":"running"}' if out else "")
-    assert ('{"state":"running"}\n' in outcome.err) is err
-    assert "--until was not met within 1 s, in 1 attempt; raise --max-time to wait longer\n" in outcome.err
-    assert not Path(file).exists()
-    assert json.loads(meta.read_bytes())["bytes"] == (len(b'{"state":"running"}') if out or err else 0)
+    assert [process.returncode for process in processes] == [12, 12, 12]
+    assert [out for out, _ in printed] == [body, b"", b""]
+    assert [body + b"\n" in err for _, err in printed] == [False, True, False]
+    message = b"--until was not met within 2.5 s, in 1 attempt; raise --max-time to wait longer\n"
+    assert all(message in err for _, err in printed)
+    assert not file.exists()
+    sizes = [json.loads((tmp_path / each).read_bytes())["bytes"] for each in ("stdout", "stderr", "none")]
+    assert sizes == [len(body), len(body), 0]
 
 
 def test_the_last_body_is_printed_even_if_the_time_ends_while_it_is_filtered(xapi: Xapi) -> None:
     with Server(script(RUNNING)) as server:
-        endless = ("--until", "while(true; .) | empty", "--max-time", "1")
+        endless = ("--until", "while(true; .) | empty", "--max-time", "2.5")
         outcome = xapi("request", "/", *endless, env=bearing(server))
 
     assert (outcome.code, outcome.out) == (12, '{"state":"running"}')
-    assert "--until was not met within 1 s, in 1 attempt" in outcome.err
+    assert "--until was not met within 2.5 s, in 1 attempt" in outcome.err
 
 
 def test_other_options_apply_to_the_last_response(xapi: Xapi, tmp_path: Path) -> None:

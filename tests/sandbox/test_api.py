@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -98,11 +99,12 @@ def test_the_authentication_scheme_is_case_insensitive(client: httpx.Client) -> 
     assert (response.status_code, response.json()) == (200, me)
 
 
-def test_a_token_expires(sandbox: Sandbox, client: httpx.Client) -> None:
-    sandbox.expires_in = 1
+def test_a_token_expires(sandbox: Sandbox, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.expires_in = 60
     token = log_in(client)
     assert client.get("/x-api/me", headers=bearer(token)).status_code == 200
-    time.sleep(1.05)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)
+    monkeypatch.setattr("xapi_cli.sandbox.accounts.time", later)
 
     assert client.get("/x-api/me", headers=bearer(token)).status_code == 401
 

@@ -15,6 +15,7 @@ def _run(code: str, *, ignore: str = "") -> "subprocess.CompletedProcess[str]":
 def test_a_second_signal_does_not_interrupt_the_cleanup() -> None:
     done = _run(
         """
+        signals._CLEANUP_TIMEOUT = 60
         signals.install_handlers()
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -55,17 +56,15 @@ def test_an_ignored_signal_remains_ignored(name: str) -> None:
 def test_the_alarm_counts_from_the_start_of_the_command() -> None:
     done = _run(
         """
-        started = time.monotonic()
-        time.sleep(0.3)
-        signals.set_alarm(0.5, started)
+        signals.set_alarm(60, time.monotonic() - 59.7)
         try:
-            time.sleep(20)
+            time.sleep(15)
         except signals.Terminated as end:
-            print(end.failure.exit_code, str(end.failure), 0.5 < time.monotonic() - started < 1)
+            print(end.failure.exit_code, str(end.failure))
         """
     )
 
-    assert done.stdout == "12 the command did not finish within 0.5 s; raise --max-time True\n"
+    assert done.stdout == "12 the command did not finish within 60 s; raise --max-time\n"
 
 
 def test_a_signal_that_ended_a_part_of_the_command_ends_the_command() -> None:
@@ -89,6 +88,7 @@ def test_a_signal_that_ended_a_part_of_the_command_ends_the_command() -> None:
 
 
 _SWALLOWED = """
+    signals._CLEANUP_TIMEOUT = signals._ALARM_INTERVAL = 60
     signals.install_handlers()
     started = time.monotonic()
     class Finalised:
@@ -97,9 +97,9 @@ _SWALLOWED = """
             time.sleep(0.3)
     try:
         Finalised()
-        time.sleep(20)
+        time.sleep(15)
     except BaseException as end:
-        print(type(end).__name__, time.monotonic() - started < 1)
+        print(type(end).__name__)
 """
 
 
@@ -114,12 +114,13 @@ _SWALLOWED = """
 def test_a_termination_ignored_by_python_is_raised_again_silently(ends: str, end: str) -> None:
     done = _run(_SWALLOWED.format(ends=ends))
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{end} True\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{end}\n", "")
 
 
 def test_a_termination_is_raised_again_only_after_python_has_ignored_it() -> None:
     done = _run(
         """
+        signals._CLEANUP_TIMEOUT = 60
         signals.install_handlers()
         start_timer = signals.start_timer
 
@@ -172,9 +173,16 @@ def test_any_number_of_seconds_is_accepted(seconds: float) -> None:
 
 
 def test_a_canceled_alarm_does_not_fire() -> None:
-    done = _run("signals.set_alarm(0.1, time.monotonic())\nsignals.cancel_alarm()\ntime.sleep(0.5)\nprint('quiet')")
+    done = _run(
+        """
+        signals.set_alarm(60, time.monotonic())
+        was_set = any(signal.getitimer(signal.ITIMER_REAL))
+        signals.cancel_alarm()
+        print(was_set, any(signal.getitimer(signal.ITIMER_REAL)))
+        """
+    )
 
-    assert done.stdout == "quiet\n"
+    assert done.stdout == "True False\n"
 
 
 def test_importing_the_program_changes_no_handler() -> None:

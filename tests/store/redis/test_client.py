@@ -38,7 +38,7 @@ def _read(
         store = opened("redis", settings={"redis_url": url, "redis_prefix": "test:"}, timeout=timeout)
         with Stopwatch() as watch, pytest.raises(StoreError) as raised:
             store.read(ME)
-        assert watch.seconds < 4
+        assert watch.seconds < 5.9  # less than two waits
         return raised.value, server.received
 
 
@@ -127,20 +127,32 @@ class _Clock:
         return time.monotonic() + self.shift
 
 
-@pytest.mark.parametrize("idle, limit", [(0, "0.5"), (0.6, r"0\.(5\d|6\d?)"), (60, "0.7")])
+class _StoppedClock(_Clock):
+    """Only *shift* changes its monotonic time."""
+
+    def monotonic(self) -> float:
+        return self.shift
+
+
+@pytest.mark.parametrize("idle, limit", [(0, "5"), (6, r"6\.1"), (60, "7")])
 def test_a_server_that_was_slow_before_it_hangs_gets_only_the_time_that_is_left(
     monkeypatch: pytest.MonkeyPatch, idle: float, limit: str
 ) -> None:
-    clock = _Clock()
+    clock = _StoppedClock()
     monkeypatch.setattr("xapi_cli.store.redis.client.time", clock)
+    monkeypatch.setattr("xapi_cli.store.redis.client._MIN_LIMIT", 5)
 
-    def slow(peer: Peer) -> None:
-        clock.shift += 0.69
-        peer.sock.sendall(b"+OK\r\n")
+    def slow(reply: bytes) -> bytes:
+        clock.shift += 6.9
+        return reply
 
-    with Server([_command(), slow, _command(), hang()]) as server:
-        client = _client(server, timeout=0.7)
-        client.command("GET", "key")
+    def begin_late(peer: Peer) -> None:
+        clock.shift += 60
+        peer.sock.sendall(b"+")
+
+    with Server([_command(), send(b"+OK\r\n"), _command(), begin_late, hang()]) as server:
+        client = _client(server, timeout=7)
+        client.command("GET", "key", form=slow)
         clock.shift += idle
         with pytest.raises(StoreError, match=rf"cannot be reached: no reply within {limit} s"):
             client.command("GET", "key")
@@ -265,10 +277,17 @@ def _to_itself(peer: Peer) -> None:
     peer.sock.sendall(b"-MOVED 1 :%d\r\n" % peer.server.port)
 
 
-def test_a_redirect_without_end_is_an_error(opened: Open) -> None:
-    with Server([_command(), _to_itself]) as server:
+def test_a_redirect_without_end_is_an_error(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock()
+    monkeypatch.setattr("xapi_cli.store.redis.client.time", clock)
+
+    def end_the_time_in_the_second_attempt(peer: Peer) -> None:
+        if len(peer.server.received) > 7:
+            clock.shift += 60
+
+    with Server([_command(), end_the_time_in_the_second_attempt, _to_itself]) as server:
         settings = {"redis_url": f"redis://127.0.0.1:{server.port}", "redis_prefix": "test:"}
-        store = opened("redis", settings=settings, timeout=1)
+        store = opened("redis", settings=settings, timeout=60)
         with pytest.raises(StoreError, match="redirected too often"):
             store.read(ME)
         assert len(server.received) > 6  # six connections for each attempt
