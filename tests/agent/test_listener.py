@@ -1,7 +1,6 @@
 import os
 import socket
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -120,14 +119,16 @@ def test_one_agent_holds_the_lock(path: Path) -> None:
     assert _mode(path.parent / "lock") == 0o600
 
 
-def test_a_lock_is_awaited_until_the_other_agent_is_ready_or_has_ended(path: Path) -> None:
+def test_a_lock_is_awaited_until_the_other_agent_is_ready_or_has_ended(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = listener.lock(path.parent)
-    threading.Timer(0.2, held.close).start()
+    monkeypatch.setattr("xapi_cli.agent.listener.time.sleep", lambda _: held.close())
     listener.lock(path.parent, timeout=60).close()
 
     held = listener.lock(path.parent)
     listeners = listener.Listeners(path.parent, ["agent", "control"])
-    threading.Timer(0.2, listeners.publish).start()
+    monkeypatch.setattr("xapi_cli.agent.listener.time.sleep", lambda _: listeners.publish())
     with Stopwatch() as watch, pytest.raises(listener.AlreadyRunning):
         listener.lock(path.parent, timeout=60)
     assert watch.seconds < 30

@@ -1,5 +1,6 @@
 """Logins of an account: sources of the password, failures, waiting processes, logouts and a store that fails."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.auth.world import ME, NOW, RIGHT, World
+from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.auth.account import Account
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
 from xapi_cli.store.login_session import open_session
@@ -253,10 +255,13 @@ def test_the_rejection_of_a_token_that_was_not_stored_is_not_recorded(world: Wor
 
 def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: World) -> None:
     begun = threading.Event()
+    lock = world.state / "locks" / f"{ME.key}.login.lock"
 
     def wait_for_the_other() -> None:
+        if begun.is_set():
+            return  # this is the other
         begun.set()
-        time.sleep(0.3)
+        wait_until(lambda: os.getpid() in waiting_for_lock(lock), "the other login waits")
 
     def fail() -> None:
         with pytest.raises(LoginRefused):

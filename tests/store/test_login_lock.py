@@ -1,10 +1,12 @@
 """The login lock: waiting processes stop waiting as soon as another one has stored a token."""
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.store.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.private_files import StateDirectory
@@ -44,6 +46,7 @@ def test_all_waiting_processes_stop_waiting_when_one_has_stored_a_token(lock: Lo
 def test_without_stop_on_login_a_process_waits_for_the_lock(lock: LoginLock) -> None:
     with lock.acquired(1):
         thread, outcomes = _waiting(lock, stop_on_login=False)
+        wait_until(lambda: os.getpid() in waiting_for_lock(lock.file.path), "it waits for the lock")
         for _ in range(5):
             lock.notify_login()
             thread.join(0.05)
@@ -55,7 +58,7 @@ def test_without_stop_on_login_a_process_waits_for_the_lock(lock: LoginLock) -> 
 def test_a_failed_login_does_not_notify_waiting_processes(lock: LoginLock) -> None:
     with lock.acquired(1):
         thread, outcomes = _waiting(lock, stop_on_login=True)
-        thread.join(0.3)
+        wait_until(lambda: os.getpid() in waiting_for_lock(lock.file.path), "it waits for the lock")
     thread.join(20)
     assert outcomes == ["acquired"]
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.support.servers import Peer
 
@@ -13,6 +14,13 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", tim
     while not condition():
         assert time.monotonic() < end, f"{what}: still not true after {timeout} s"
         time.sleep(0.005)
+
+
+def waiting_for_lock(file: Path) -> set[int]:
+    """Return the processes that wait for a lock on *file*, according to /proc."""
+    inode = f":{file.stat().st_ino}"
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
+    return {int(words[5]) for words in waiting if words[6].endswith(inode)}
 
 
 class Gate:

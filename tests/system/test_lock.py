@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
+from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 from xapi_cli.system.private_files import StateDirectory, StateFile
 
@@ -208,7 +209,7 @@ def test_the_lock_file_remains_and_is_private(path: Path) -> None:
 def test_a_lock_file_removed_while_held_affects_only_later_processes(path: Path) -> None:
     process = holder(path)
     waiter = started("with locked(file, timeout=10): print(os.stat(lock).st_nlink)", path)
-    time.sleep(0.5)
+    wait_until(lambda: waiting_for_lock(path) == {waiter.pid}, "it waits for the lock")
     path.unlink()
     out, _ = waiter.communicate(timeout=20)
     assert out == "1\n"  # it locked the existing file
