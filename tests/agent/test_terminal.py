@@ -62,9 +62,10 @@ def test_a_client_at_a_prompt_ends_as_its_worker_was_killed(agent: Agent, sandbo
 
 
 def test_a_time_limit_applies_to_a_prompt(agent: Agent, sandbox: Sandbox) -> None:
-    with agent.xapi.on_terminal("request", "/x-api/me", "--max-time", "1", env=_without_password(sandbox)) as terminal:
+    env = _without_password(sandbox)
+    with agent.xapi.on_terminal("request", "/x-api/me", "--max-time", "2.5", env=env) as terminal:
         terminal.expect("Password for ")
-        terminal.expect("did not finish within 1 s")
+        terminal.expect("did not finish within 2.5 s")
 
         assert terminal.wait() == 12
 

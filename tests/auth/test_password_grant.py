@@ -92,7 +92,7 @@ def test_the_timeouts_of_a_login_are_in_its_request() -> None:
         request_token(transport, ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
         (sent,) = transport.requests
         assert sent.deadline is not None
-        return round(sent.deadline - time.monotonic()), sent.deadline_name
+        return round(sent.deadline - time.monotonic(), -1), sent.deadline_name
 
     assert deadline(30, None) == (30, "--timeout")
     assert deadline(30, time.monotonic() + 10) == (10, "--max-time")

@@ -104,9 +104,9 @@ def test_a_filter_of_jq_that_fails_comes_first(xapi: Xapi) -> None:
 
 def test_an_endless_filter_is_ended(xapi: Xapi) -> None:
     with Api(numbered) as api:
-        code, (line,), _ = batch(xapi, api, "--timeout", "0.5", "--expect", ENDLESS, input=paths(1))
+        code, (line,), _ = batch(xapi, api, "--timeout", "2", "--expect", ENDLESS, input=paths(1))
 
-    message = "the --expect filter did not finish within 0.5 s; raise --timeout"
+    message = "the --expect filter did not finish within 2 s; raise --timeout"
     assert (code, line["error"]) == (1, {"kind": "filter", "message": message})
 
 

@@ -299,7 +299,7 @@ def test_a_success_is_final_although_the_server_never_reads_the_whole_request(xa
     line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
     with Server([head(), send(OK), hang()]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        outcome = xapi("batch", "--timeout", "1", input=line, env=env)
+        outcome = xapi("batch", "--timeout", "2.2", input=line, env=env)
 
     assert (outcome.code, out_lines(outcome.out)[0]["status"]) == (0, 200)
 
@@ -308,7 +308,7 @@ def test_an_endless_error_response_stops_the_request_after_one_timeout(xapi: Xap
     line = '{"path":"/","json":"' + "x" * 8_000_000 + '"}'
     with Server([head(), send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\nbig"), hang()]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        outcome = xapi("batch", "--timeout", "1", input=line, env=env)
+        outcome = xapi("batch", "--timeout", "2.2", input=line, env=env)
 
     assert (outcome.code, out_lines(outcome.out)[0]["error"]["kind"]) == (12, "timeout")
     assert "no more data from" in outcome.out

@@ -175,11 +175,11 @@ def test_sighup_ends_the_proxy_with_its_exit_code(xapi: Xapi) -> None:
 def test_after_max_time_the_command_ends_too(xapi: Xapi, on_sigterm: str) -> None:
     script = f"{on_sigterm}; echo $$; while :; do sleep 0.1; done"
     with Server([request(), send(OK)]) as server:
-        outcome = xapi("proxy", "--max-time", "1", "--", "sh", "-c", script, env=bearing(server))
+        outcome = xapi("proxy", "--max-time", "2.2", "--", "sh", "-c", script, env=bearing(server))
 
     number, *rest = outcome.out.split()
     assert outcome.code == 12
-    assert outcome.err == "xapi: error: the command did not finish within 1 s; raise --max-time\n"
+    assert outcome.err == "xapi: error: the command did not finish within 2.2 s; raise --max-time\n"
     assert rest == (["ended"] if "ended" in on_sigterm else [])
     with pytest.raises(ProcessLookupError):
         os.kill(int(number), 0)

@@ -78,7 +78,7 @@ def test_an_interrupted_download_states_on_a_terminal_what_is_dropped(xapi: Xapi
 def test_a_time_limit_states_what_is_kept(xapi: Xapi, out: Path) -> None:
     steps: list[Step] = [request(), send(response("200 OK", b"x" * 1024, "Content-Length: 9999", 'ETag: "a"')), hang()]
     with Server(steps) as server:
-        outcome = download(xapi, server, out, "--timeout", "1")
+        outcome = download(xapi, server, out, "--timeout", "2.2")
 
     assert outcome.code == 12
     again = f", and run the same command again to resume (1.0 of 9.8 KiB kept in {out}.part)\n"

@@ -140,7 +140,7 @@ def test_results_of_events_are_printed_as_they_arrive(xapi: Xapi) -> None:
 def test_an_idle_stream_of_events_ends_after_the_timeout(xapi: Xapi) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     with Server([request(), send(head + b"data: 1\n\n"), hang()]) as server:
-        outcome = xapi("request", "/", "--jq", ".", "--timeout", "1", env=bearing(server))
+        outcome = xapi("request", "/", "--jq", ".", "--timeout", "2.2", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (12, "1\n")
     assert "--timeout" in outcome.err

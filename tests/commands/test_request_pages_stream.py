@@ -85,7 +85,7 @@ def test_ctrl_c_on_a_terminal_names_the_page_to_continue_with(xapi: Xapi) -> Non
 
 def test_max_time_limits_all_pages(xapi: Xapi) -> None:
     with Server([request(), send(numbered(9)("/items")), request(), hang()]) as server:
-        outcome = xapi("request", "/items", "--paginate", "--max-time", "1", env=bearing(server))
+        outcome = xapi("request", "/items", "--paginate", "--max-time", "2.5", env=bearing(server))
 
     assert (outcome.code, outcome.out) == (12, lines(1, 2))
     assert outcome.err.endswith(f"to continue, request '{server.url}/items?page=2'\n")

@@ -248,7 +248,7 @@ def test_request_names_the_reason_for_a_refused_redirect() -> None:
     two = redirect(b"/a", b"Location: /b", b"Content-Length: 0")
     with (
         Server([partial(serve, [two], whole, False)]) as server,
-        closing(open_transport(timeout=TIMEOUT, ca_bundle=None, environ={})) as client,
+        closing(open_transport(timeout=LONG_TIMEOUT, ca_bundle=None, environ={})) as client,
     ):
         reply = Sender(client, server.url, None).send(Call("GET", f"{server.url}/0"))
         reply.response.close()

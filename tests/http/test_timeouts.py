@@ -40,10 +40,10 @@ STALLS: dict[str, tuple[list[Step], str, bool]] = {
         "no response from {} within 1 s",
         True,
     ),
-    "stalls in the body": ([request(), send(HEAD + b"ab"), hang()], "no more data from {} within 1 s", True),
+    "stalls in the body": ([request(), send(HEAD + b"ab"), hang()], "no more data from {} within 2.5 s", True),
     "a slow chunk extension": (
         [request(), send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), drip(b"5;" + b"x" * 999, 0.05)],
-        "no more data from {} within 1 s",
+        "no more data from {} within 2.5 s",
         True,
     ),
 }
@@ -53,7 +53,7 @@ STALLS: dict[str, tuple[list[Step], str, bool]] = {
 def test_a_stalled_server_causes_a_timeout(stall: str) -> None:
     script, message, sent = STALLS[stall]
     with Server(script) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
-        get(server, timeout=httpx.Timeout(10, read=1))
+        get(server, timeout=httpx.Timeout(10, read=float(message.split()[-2])))
     assert caught.value.message == message.format(server.name)
     assert caught.value.sent == sent
     assert 0.9 < watch.seconds < SOON
@@ -63,7 +63,7 @@ def test_a_stalled_server_causes_a_timeout(stall: str) -> None:
 def test_the_deadline_limits_every_wait(stall: str) -> None:
     with Server(STALLS[stall][0]) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
         get(server, timeout=60, deadline=time.monotonic() + 1)
-    assert caught.value.message.endswith(f"{server.name} before --max-time expired")
+    assert f"{server.name} before --max-time expired" in caught.value.message
     assert caught.value.hint == "raise --max-time to wait longer"
     assert 0.9 < watch.seconds < SOON
 
@@ -72,7 +72,7 @@ def test_the_deadline_limits_an_endless_slow_body() -> None:
     reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with Server([request(), send(reply), drip(b"1\r\nx\r\n" * 999, 0.02, 6)]) as server:
         with Stopwatch() as watch, pytest.raises(TimeoutExpired, match="before the time for a login expired"):
-            get(server, timeout=1, deadline=time.monotonic() + 1.5, deadline_name="the time for a login")
+            get(server, timeout=60, deadline=time.monotonic() + 1.5, deadline_name="the time for a login")
         assert 1.4 < watch.seconds < SOON
 
 

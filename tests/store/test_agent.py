@@ -69,8 +69,8 @@ def test_a_killed_keeper_is_replaced(opened: Open, keeper: KeeperProcess) -> Non
 
 
 def test_a_keeper_that_does_not_respond_is_an_error_in_time(opened: Open, keeper: KeeperProcess) -> None:
+    agent(opened).write(ME, RECORD)
     store = agent(opened, timeout=0.5)
-    store.write(ME, RECORD)
     keeper.signal(signal.SIGSTOP)
     actions = (lambda: store.read(ME), lambda: store.write(ME, RECORD), lambda: store.delete(ME), store.probe)
     for action in actions:
@@ -184,9 +184,10 @@ def test_failures_are_shared_and_removed_and_their_clock_is_that_of_the_keeper(
 def test_failures_end_with_the_keeper_and_are_an_error_if_it_does_not_respond(
     opened: Open, keeper: KeeperProcess
 ) -> None:
-    store = agent(opened, timeout=0.5)
+    store = agent(opened)
     failures = store.failures
     assert failures is not None
+    store._client._timeout = 0.5  # type: ignore[attr-defined]  # noqa: SLF001 - not before: the keeper may be slow
     keeper.signal(signal.SIGSTOP)
     failures.write(ME, "failed", b"{}")
     failures.remove(ME, ("failed",))

@@ -133,13 +133,14 @@ _SPAWN = "import subprocess\nsubprocess.Popen([sys.executable, '-ISc', 'import t
 def test_a_helper_that_hangs_is_killed_with_its_child_processes(
     opened: Open, tmp_path: Path, action: str, code: str
 ) -> None:
-    helper = install(tmp_path / "docker-credential-slow", f"open({str(tmp_path / 'pid')!r}, 'a').write('.')\n{code}")
+    helper = install(tmp_path / "docker-credential-slow", f"open({str(tmp_path / 'starts')!r}, 'a').write('.')\n{code}")
     store = _open(opened, helper, timeout=0.6)
     start = time.monotonic()
 
     assert _failure(store, action).message == "docker-credential-slow did not respond within 0.6 s"
     assert "did not respond" in _failure(store, action).message
-    assert (tmp_path / "pid").read_text() == "."  # after a timeout, it is not run again
+    starts = tmp_path / "starts"  # none, if Python took longer than that to start
+    assert not starts.exists() or len(starts.read_text()) <= 1  # after a timeout, it is not run again
     assert time.monotonic() - start < 4
     assert not _commands_with(str(helper))
 
