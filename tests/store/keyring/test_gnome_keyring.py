@@ -1,5 +1,6 @@
 """The real gnome-keyring: its items, other programs, a daemon that is frozen or restarts, and many processes."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -166,12 +167,9 @@ def test_a_killed_client_blocks_no_process_and_leaves_the_old_record_or_the_new_
 
 
 def test_a_process_that_was_stopped_in_the_queue_continues(run: Run, gnome_keyring: KeyringSession) -> None:
-    client = run(
-        "s = store(); s.read(ME); print('read', flush=True); time.sleep(0.5); print(s.read(ME))", gnome_keyring.environ
-    )
-    assert client.stdout is not None
-    client.stdout.readline()
-    client.send_signal(signal.SIGSTOP)
-    time.sleep(4)
+    stop = f"os.kill(os.getpid(), {int(signal.SIGSTOP)})"
+    client = run(f"s = store(); s.read(ME); {stop}; print(s.read(ME))", gnome_keyring.environ)
+    os.waitid(os.P_PID, client.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    time.sleep(4)  # longer than the time limit of the store
     client.send_signal(signal.SIGCONT)
     assert ended(client)[0] == ["None"]
