@@ -31,6 +31,8 @@ _VARYING = (
     (r'"mark": \d+', "MARK"),  # of a rejected password
     (r'"at": [\d.]+|"(written|emptied)": "[^"]*"', "MOMENT"),  # by the time since boot
     (r'"sum": "[0-9a-f]{8}"', "SUM"),  # of a line of a journal
+    (r"no response from SERVER before --max-time expired|the command did not finish within DURATION", "LATE"),
+    ("LATE; raise --max-time to wait longer", "LATE; raise --max-time"),  # a process that did not run at its deadline
 )
 
 

@@ -175,7 +175,7 @@ def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
         with Stopwatch() as watch:
             outcome = xapi(*command, env={**sandbox.settings, **_with(helper)})
         took.append(watch.seconds)
-        if took[-1] < 4.5:
+        if took[-1] < 4.5 and "within 4 s" not in outcome.err:
             break
         assert len(took) < 6, took
 
