@@ -386,14 +386,10 @@ def test_a_redirect_is_followed_in_the_same_slot(api: Api) -> None:
     assert [received.path for received in api.requests] == ["/here", "/there"]
 
 
-def test_a_server_that_does_not_respond_ends_only_its_own_request(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_respond_ends_only_its_own_request(api: Api) -> None:
     ended = threading.Event()
     api.response = lambda received: Reply(between=lambda: ended.wait(20)) if received.path == "/slow" else Reply()
-    with _engine(api, "/slow", "/quick", timeout=60) as run:
-        while not run.results:
-            run.engine.step(has_more=lambda: True)
-        monotonic = time.monotonic
-        monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 100)
+    with _engine(api, "/slow", "/quick", timeout=2) as run:
         run.finish()
         ended.set()
 
