@@ -98,8 +98,8 @@ def test_a_batch_sends_only_the_lines_that_read(xapi: Xapi, args: list[str]) -> 
         assert (outcome.code, len(server.received)) == (2, 1)
 
 
-def test_the_library_sends_only_what_reads(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
-    for name, value in sandbox.settings.items():
+def test_the_library_sends_only_what_reads(monkeypatch: pytest.MonkeyPatch, xapi: Xapi, sandbox: Sandbox) -> None:
+    for name, value in xapi.environment(sandbox.settings).items():
         monkeypatch.setenv(name, value)
     with open_client(storage="none", read_only=True) as client:
         assert client.get("/x-api/me").status_code == 200
