@@ -99,8 +99,8 @@ def test_a_batch_sends_only_the_lines_that_read(xapi: Xapi, args: list[str]) -> 
 
 
 def test_the_library_sends_only_what_reads(monkeypatch: pytest.MonkeyPatch, xapi: Xapi, sandbox: Sandbox) -> None:
-    for name, value in xapi.environment(sandbox.settings).items():
-        monkeypatch.setenv(name, value)
+    for name, value in {**xapi.environ, **sandbox.settings}.items():
+        monkeypatch.setenv(name, str(value))
     with open_client(storage="none", read_only=True) as client:
         assert client.get("/x-api/me").status_code == 200
         with pytest.raises(UsageError, match=r"POST was not sent: .*; open the client with read_only=False to send it"):
