@@ -31,7 +31,7 @@ class BodyConsumed(Exception):
 
 
 class Transport:
-    """A thread-safe transport that keeps connections open between requests, unless it *keeps_open* none.
+    """A thread-safe transport; if it *keeps_open*, connections stay open between requests.
 
     *timeout*, in seconds, limits each wait of a request that does not carry its own timeouts: the wait for a
     connection, up to the completed TLS handshake, each wait while sending, the wait for the complete response headers,
@@ -121,7 +121,7 @@ class Transport:
             self._lender.close()
 
     def _kept_connection(self, request: Request, route: Route) -> Connection | None:
-        """Return an open connection; a login has a new one, and the only one: the server may serve one at a time."""
+        """Return an open connection, or None; a login gets a new one, because the server may serve one at a time."""
         if not request.is_login:
             return self._pool.acquire(route)
         self._pool.close_unused()

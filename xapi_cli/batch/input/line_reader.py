@@ -39,7 +39,7 @@ class InputDigest:
         """Add *data*, which is not empty; return the digest up to its end."""
         self._hash.update(data)
         self._newlines += data.count(b"\n")
-        self._last = data
+        self._last = data[-1:]  # not all of it: a line may be long
         return self._hash.copy().digest()
 
     def lines(self) -> int:
