@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -13,12 +13,11 @@ import httpx
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import UNAUTHORIZED, RedirectError, TokenRejected, UsageError, XapiError
 from xapi_cli.http import authorization, urls
-from xapi_cli.http.content_coding import accepted, decode
+from xapi_cli.http.content_coding import accepted
 from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send
-from xapi_cli.http.messages import USER_AGENT, Headers, Request, Response
-from xapi_cli.http.timeouts import Timeouts
-from xapi_cli.http.transport import BodyConsumed, Transport, open_transport
-from xapi_cli.http.urls import DEFAULT_PORTS
+from xapi_cli.http.httpx_transport import HttpxTransport
+from xapi_cli.http.messages import USER_AGENT
+from xapi_cli.http.transport import Transport, open_transport
 from xapi_cli.request import items, read_only
 from xapi_cli.request.calls import Call, displayed
 from xapi_cli.request.redirects import MAX_REDIRECTS, redirected_call
@@ -179,7 +178,7 @@ class _SingleOriginTransport(httpx.BaseTransport):
         self._transport = HttpxTransport(runtime.transport)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response to *request* with its content decoded, because httpx accepts a truncated gzip body.
+        """Return the response to *request* with its content decoded.
 
         Raises UsageError if commands do not send its method, if the origin of the URL is not that of the base URL, or
         if its Content-Length is wrong.
@@ -191,26 +190,23 @@ class _SingleOriginTransport(httpx.BaseTransport):
         if self._runtime.settings.read_only:
             read_only.check(request.method, request.headers, remedy="open the client with read_only=False")
         response = self._transport.handle_request(request)
-        coding = response.headers.get("Content-Encoding")
-        if coding is not None and request.method != "HEAD":
-            response.stream = _DecodedStream(response, coding)
-            del response.headers["Content-Encoding"]
-            response.headers.pop("Content-Length", None)
+        assert isinstance(response.stream, httpx.SyncByteStream)  # noqa: S101 - it comes from xapi's transport
+        response.stream = _NamedStream(response.stream)
         return response
 
     def close(self) -> None:
         self._runtime.close()
 
 
-class _DecodedStream(httpx.SyncByteStream):
-    """The body of *response*, decoded from *coding*; iteration raises NetworkError if it is truncated."""
+class _NamedStream(httpx.SyncByteStream):
+    """The body *stream* of a response; failures name the parameters of `open_client`."""
 
-    def __init__(self, response: httpx.Response, coding: str) -> None:
-        assert isinstance(response.stream, httpx.SyncByteStream)  # noqa: S101 - it comes from xapi's transport
-        self._stream, self._coding = response.stream, coding
+    def __init__(self, stream: httpx.SyncByteStream) -> None:
+        self._stream = stream
 
     def __iter__(self) -> Iterator[bytes]:
-        return decode(self._stream, self._coding)
+        with _naming_parameters():
+            yield from self._stream
 
     def close(self) -> None:
         self._stream.close()
@@ -302,101 +298,3 @@ def _check_length(request: httpx.Request) -> None:
 
 def _path(request: httpx.Request) -> str:
     return displayed(request.url.path)
-
-
-class HttpxTransport(httpx.BaseTransport):
-    """Send requests of httpx over *transport*.
-
-    The transport of httpx does not limit the size of the response headers, the time in which they arrive, DNS lookups,
-    or informational responses.
-
-    Each request carries its timeouts, in the `timeout` extension of httpx. The extension `deadline`, a time of the
-    monotonic clock, limits the whole request, and messages call that limit `deadline_name`; `attempt` is the number of
-    the attempt, for the log. A response has the extensions `tls`, the version of TLS; `exposed`, whether others can
-    read the connection; and `discard`, a function that ends the body.
-    """
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response to *request* with a body that is not read yet.
-
-        Raises UsageError, NetworkError or TimeoutExpired, and httpx.StreamConsumed if *request* has to be sent again
-        and its body cannot be read again.
-        """
-        try:
-            response = self._transport.send(_converted(request))
-        except BodyConsumed as error:
-            raise error.args[0] from None
-        return httpx.Response(
-            response.status,
-            headers=response.raw_headers,
-            stream=_Stream(response),
-            extensions={
-                "http_version": b"HTTP/" + response.version,
-                "reason_phrase": response.reason,
-                "tls": response.tls,
-                "exposed": response.is_exposed,
-                "discard": response.discard,
-            },
-        )
-
-    def close(self) -> None:
-        """Close all connections; operations of other threads on them fail."""
-        self._transport.close()
-
-
-class _Body:
-    """The body of a request: the *stream* of httpx."""
-
-    def __init__(self, stream: Iterable[bytes]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._stream
-        except httpx.StreamConsumed as error:
-            raise BodyConsumed(error) from None
-
-
-class _Stream(httpx.SyncByteStream):
-    """The body of *response*."""
-
-    def __init__(self, response: Response) -> None:
-        self._response = response
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _naming_parameters():
-            yield from self._response.chunks()
-
-    def close(self) -> None:
-        self._response.close()
-
-
-def _converted(request: httpx.Request) -> Request:
-    url, extensions = request.url, request.extensions
-    if url.scheme not in DEFAULT_PORTS or not url.raw_host:
-        raise UsageError("the URL is neither http nor https, or has no host")
-    port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
-    if not 0 < port < 65_536:
-        raise UsageError("the URL has a port outside 1-65535")
-    seconds = extensions.get("timeout") or {}
-    return Request(
-        request.method,
-        str(url),
-        (url.scheme, url.raw_host.decode("ascii"), port),
-        url.netloc,
-        url.raw_path,
-        Headers(request.headers.raw),
-        _Body(request.stream),  # type: ignore[arg-type]  # the client rejects async streams
-        is_replayable=isinstance(request.stream, httpx.ByteStream),
-        timeouts=Timeouts(
-            connect=seconds.get("connect"),
-            read=seconds.get("read"),
-            write=seconds.get("write"),
-            deadline=extensions.get("deadline"),
-            deadline_name=extensions.get("deadline_name") or "--max-time",
-        ),
-        attempt=extensions.get("attempt", 1),
-    )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.errors import XapiError
+    from xapi_cli.http.httpx_transport import HttpxTransport
     from xapi_cli.http.messages import Request
     from xapi_cli.http.pool import OpenLender
     from xapi_cli.http.request_log import RequestLog
@@ -237,7 +238,7 @@ class Runtime:
         def grant(password: str) -> "Token":
             self.terminal.redactor.add(password)  # before anything can print it
             return request_token(
-                self.transport,
+                self.httpx_transport,
                 identity,
                 password,
                 timeout=self.settings.timeout,
@@ -268,7 +269,7 @@ class Runtime:
         from xapi_cli.auth import password_grant
 
         _, problem = password_grant.probe(
-            self.transport, base_url, timeout=self.settings.timeout, deadline=self.deadline
+            self.httpx_transport, base_url, timeout=self.settings.timeout, deadline=self.deadline
         )
         if problem is not None:
             self.terminal.warn(str(problem))
@@ -449,6 +450,13 @@ class Runtime:
             keeps_open=self.keeps_connections,
             log=self.request_log,
         )
+
+    @property
+    def httpx_transport(self) -> "HttpxTransport":
+        """The same transport for an `httpx.Client`: that of logins."""
+        from xapi_cli.http.httpx_transport import HttpxTransport
+
+        return HttpxTransport(self.transport)
 
     def _passwords(self, identity: "Identity") -> "PasswordSources":
         from functools import partial

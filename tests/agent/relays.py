@@ -17,11 +17,11 @@ import pytest
 from tests.support.threads import wait_until
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.relay import loans
 from xapi_cli.http.relay.loans import RelayLender
 from xapi_cli.http.transport import Transport
-from xapi_cli.library import HttpxTransport
 from xapi_cli.system import agent_socket
 
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"  # a truncated response

@@ -13,7 +13,6 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.routed_transport import RoutedTransport
 from tests.support.servers import Server, request, send
 from xapi_cli.auth.password_grant import form, parse, request_token, token_url
 from xapi_cli.errors import (
@@ -24,6 +23,8 @@ from xapi_cli.errors import (
     ServerStatusError,
     XapiError,
 )
+from xapi_cli.http.httpx_transport import HttpxTransport
+from xapi_cli.http.messages import USER_AGENT
 from xapi_cli.http.transport import open_transport
 from xapi_cli.tokens import Identity, Token
 
@@ -37,7 +38,7 @@ def granted(*responses: httpx.Response, identity: Identity = ME) -> Token:
     """Request a token; the token endpoint sends *responses*, and any other request fails."""
     router = respx.Router()
     router.post(token_url(identity.base_url)).mock(side_effect=list(responses))
-    return request_token(RoutedTransport(router.handler), identity, PASSWORD, timeout=5, now=lambda: NOW)
+    return request_token(httpx.MockTransport(router.handler), identity, PASSWORD, timeout=5, now=lambda: NOW)
 
 
 def refusal(response: httpx.Response) -> XapiError:
@@ -68,7 +69,7 @@ def test_the_form_is_percent_encoded_to_the_byte(username: str, password: str, b
 def test_the_request_is_a_bare_form_without_any_credentials() -> None:
     router = respx.Router()
     route = router.post(URL).respond(200, json={"access_token": "t"})
-    request_token(RoutedTransport(router.handler), ME, PASSWORD, timeout=5, now=lambda: NOW)
+    request_token(httpx.MockTransport(router.handler), ME, PASSWORD, timeout=5, now=lambda: NOW)
 
     (call,) = route.calls
     assert call.request.content == b"grant_type=password&username=me%40example.com&password=CANARY%20pass"
@@ -84,15 +85,13 @@ _WANTED = {
 }
 
 
-def test_the_timeouts_of_a_login_are_in_its_request() -> None:
+def test_the_time_limit_of_a_login_is_in_its_request() -> None:
     def deadline(limit: float, whole: float | None) -> tuple[float, str]:
         router = respx.Router()
-        router.post(URL).respond(200, json={"access_token": "t"})
-        transport = RoutedTransport(router.handler)
-        request_token(transport, ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
-        (sent,) = transport.requests
-        assert sent.deadline is not None
-        return round(sent.deadline - time.monotonic(), -1), sent.deadline_name
+        route = router.post(URL).respond(200, json={"access_token": "t"})
+        request_token(httpx.MockTransport(router.handler), ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
+        sent = route.calls.last.request.extensions
+        return round(sent["deadline"] - time.monotonic(), -1), sent.get("deadline_name", "--max-time")
 
     assert deadline(30, None) == (30, "--timeout")
     assert deadline(30, time.monotonic() + 10) == (10, "--max-time")
@@ -139,6 +138,27 @@ def test_an_expiry_beyond_the_range_of_dates_is_unknown(number: str) -> None:
     body = f'{{"access_token": "abc", "expires_in": {number}}}'.encode()
 
     assert granted(httpx.Response(200, content=body)) == Token("abc", "bearer", NOW, None)
+
+
+def test_the_request_is_the_same_to_the_byte_and_httpx_logs_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    refusal = b"HTTP/1.1 400 " + PASSWORD.encode() + b"\r\nContent-Length: 0\r\nSet-Cookie: a=b\r\n\r\n"
+    transport = HttpxTransport(open_transport(ca_bundle=None, environ={}))
+    with (
+        caplog.at_level("DEBUG"),
+        Server([request(), send(refusal)]) as server,
+        closing(transport),
+        pytest.raises(LoginRefused),
+    ):
+        request_token(transport, Identity(server.url, "me@example.com"), PASSWORD, timeout=5, now=lambda: NOW)
+
+    assert server.received[0].decode() == (
+        f"POST /x-api/token HTTP/1.1\r\nHost: {server.name}\r\nAccept: application/json\r\n"
+        f"Accept-Encoding: identity\r\nUser-Agent: {USER_AGENT}\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 68\r\n\r\n"
+        "grant_type=password&username=me%40example.com&password=CANARY%20pass"
+    )
+    assert "/x-api/token" in caplog.text
+    assert "CANARY" not in caplog.text
 
 
 @pytest.mark.parametrize("status", [200, 201, 203, 206])
@@ -256,7 +276,7 @@ def test_an_error_code_that_is_the_password_is_not_repeated() -> None:
     router = respx.Router()
     router.post(URL).respond(400, json={"error": "invalid_secret"})
     with pytest.raises(LoginRefused) as caught:
-        request_token(RoutedTransport(router.handler), ME, "secret", timeout=5, now=lambda: NOW)
+        request_token(httpx.MockTransport(router.handler), ME, "secret", timeout=5, now=lambda: NOW)
 
     assert str(caught.value) == (
         "login as me@example.com at https://api.test/v1 was rejected (400); check username and password"
@@ -309,7 +329,7 @@ def test_a_redirect_without_a_target_is_reported_as_such(headers: dict[str, str]
 @pytest.mark.parametrize("location", [b"https://x.test/\x1b[2J", b"javascript:alert(1)", b"http://[", b"//:99999/"])
 def test_an_invalid_redirect_target_is_reported_safely(location: bytes) -> None:
     response = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
-    transport = open_transport(ca_bundle=None, environ={})
+    transport = HttpxTransport(open_transport(ca_bundle=None, environ={}))
     with Server([request(), send(response)]) as server, closing(transport), pytest.raises(RedirectError) as caught:
         request_token(transport, Identity(server.url, "me@example.com"), PASSWORD, timeout=5, now=lambda: NOW)
 

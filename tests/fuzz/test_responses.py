@@ -15,6 +15,7 @@ from xapi_cli.auth.password_grant import request_token
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import XapiError
 from xapi_cli.http.content_coding import decode
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import open_transport
 from xapi_cli.request.calls import Call
 from xapi_cli.request.send import Sender
@@ -75,7 +76,7 @@ def test_any_token_response_is_a_token_or_one_error(server: Server, data: bytes)
     me = Identity(server.url, "me@example.com")
     with closing(open_transport(timeout=60, ca_bundle=None, environ={})) as wire:
         try:
-            token = request_token(wire, me, PASSWORD, timeout=60, now=lambda: NOW)
+            token = request_token(HttpxTransport(wire), me, PASSWORD, timeout=60, now=lambda: NOW)
         except XapiError as error:
             _check(error)
         else:

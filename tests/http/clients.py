@@ -10,8 +10,8 @@ import pytest
 import trustme
 
 from tests.support.servers import Server
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
-from xapi_cli.library import HttpxTransport
 
 CANARY = "hunter2-canary"
 SOON = 5  # seconds; far less than a wait that is aborted, far more than a busy machine needs

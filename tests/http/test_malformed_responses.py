@@ -23,8 +23,8 @@ from tests.support.servers import (
     sleep,
 )
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
-from xapi_cli.library import HttpxTransport
 
 CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
 

@@ -16,9 +16,9 @@ from tests.batch.server import out_lines
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
 from tests.support.surplus import echo, in_time, send_with_surplus, stray_body
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.pool import GRACE_PERIOD
 from xapi_cli.http.transport import open_transport
-from xapi_cli.library import HttpxTransport
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 REJECTED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"

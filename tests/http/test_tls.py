@@ -14,8 +14,8 @@ import trustme
 from tests.support.servers import Peer, Server, send, serve
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import tls
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
-from xapi_cli.library import HttpxTransport
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_ca_that_the_operating_system_trusts_is_trusted(server: Server, bundle
     program = f"""if True:
         import httpx
         from xapi_cli.http import tls
-        from xapi_cli.library import HttpxTransport
+        from xapi_cli.http.httpx_transport import HttpxTransport
         from xapi_cli.http.transport import Transport
         transport = HttpxTransport(Transport(lambda: tls.create_context(None, {{}})))
         assert httpx.Client(transport=transport, trust_env=False).get({server.url!r}).content == b"ok"
@@ -138,7 +138,7 @@ def test_no_key_log_is_written(server: Server, bundle: Path, tmp_path: Path) -> 
     program = f"""if True:
         import httpx
         from xapi_cli.http import tls
-        from xapi_cli.library import HttpxTransport
+        from xapi_cli.http.httpx_transport import HttpxTransport
         from xapi_cli.http.transport import Transport
         transport = HttpxTransport(Transport(lambda: tls.create_context({str(bundle)!r}, {{}})))
         assert httpx.Client(transport=transport, trust_env=False).get({server.url!r}).content == b"ok"

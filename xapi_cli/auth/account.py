@@ -10,8 +10,7 @@ from typing import NamedTuple
 from xapi_cli.auth import login_messages
 from xapi_cli.auth.credentials import Reason, Source
 from xapi_cli.auth.login_failures import LoginFailures
-from xapi_cli.auth.login_messages import REASONS
-from xapi_cli.auth.password_grant import CREDENTIALS
+from xapi_cli.auth.login_messages import CREDENTIALS, REASONS
 from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry

@@ -6,6 +6,7 @@ from xapi_cli.auth.credentials import Reason
 from xapi_cli.system.render import printable, until
 from xapi_cli.tokens import Identity, Token
 
+CREDENTIALS = "username and password"  # in a hint; the account names their source instead
 REASONS: dict[Reason, str] = {
     "missing": "no stored token",
     "expired": "the stored token has expired",

@@ -6,14 +6,16 @@ It also checks the token endpoint before the user types a password for it.
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+import httpx
+
 from xapi_cli import errors
-from xapi_cli.auth.login_messages import name_of
+from xapi_cli.auth.login_messages import CREDENTIALS, name_of
 from xapi_cli.errors import (
     RESEND,
     ClientStatusError,
@@ -25,16 +27,12 @@ from xapi_cli.errors import (
     XapiError,
 )
 from xapi_cli.http import retry, urls
+from xapi_cli.http.messages import USER_AGENT
 from xapi_cli.http.timeouts import time_limit
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Token, is_access_token
 
-if TYPE_CHECKING:
-    from xapi_cli.http.messages import Response
-    from xapi_cli.http.transport import Transport
-
 BASE_URL_HINT = "the part before /x-api/token"
-CREDENTIALS = "username and password"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
@@ -53,7 +51,7 @@ def form(username: str, password: str) -> bytes:
 
 
 def request_token(
-    transport: "Transport",
+    transport: httpx.BaseTransport,
     identity: Identity,
     password: str,
     *,
@@ -68,43 +66,53 @@ def request_token(
     can read the password in transit, *warn* is called before it is sent. Raises LoginRefused, RedirectError,
     ClientStatusError, ServerStatusError, InvalidTokenResponse, NetworkError or TimeoutExpired.
     """
-    from xapi_cli.http.content_coding import decode
-    from xapi_cli.http.messages import USER_AGENT, build_request
-
     url, body = token_url(identity.base_url), form(identity.username, password)
     where = printable(identity.base_url)
-    headers = [
-        (b"Accept", b"application/json"),
-        (b"Accept-Encoding", b"identity"),
-        (b"User-Agent", USER_AGENT.encode("ascii")),
-        (b"Content-Type", b"application/x-www-form-urlencoded"),
-    ]
-    request = build_request(
-        "POST",
-        url,
-        headers,
-        (body,),
-        len(body),
-        is_login=True,
-        is_safe_to_resend=True,  # a second token has no side effects
-        exposed=lambda: warn(f"{where} is plain http: password and token can be read in transit; use https"),
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": USER_AGENT,
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Content-Length": str(len(body)),
+    }
+    extensions = {
+        "login": True,
+        "exposed": lambda: warn(f"{where} is plain http: password and token can be read in transit; use https"),
         **time_limit(timeout, deadline),
-    )
+    }
     requested_at = now()
-    # No redirects are followed: a redirect would post the password to any target (CWE-601).
-    with closing(transport.send(request)) as response:
+    request = httpx.Request("POST", url, headers=headers, content=body, extensions=extensions)
+    with _response(transport, request) as response:
         if not response.is_success:
             error = _error(response, identity, password)
-            wait = retry.retry_after_seconds(response.raw_headers)
-            raise error.concerning(status=response.status, method="POST", url=url, retry_after=wait)
+            wait = retry.retry_after_seconds(response.headers.raw)
+            raise error.concerning(status=response.status_code, method="POST", url=url, retry_after=wait)
         try:
-            received = _read_limited(decode(response.chunks(), response.headers.get("Content-Encoding")), url)
-            return parse(received, requested_at, url)
+            return parse(_read_limited(response, url), requested_at, url)
         except NetworkError as error:
             if RESEND in (error.hint, error.default_hint):
                 error.hint = "run `xapi login` to log in again"
-            error.concerning(status=response.status, method="POST", url=url)
+            error.concerning(status=response.status_code, method="POST", url=url)
             raise
+
+
+@contextmanager
+def _response(transport: httpx.BaseTransport, request: httpx.Request) -> Iterator[httpx.Response]:
+    """Send *request*, which has all its headers, over *transport*; close its response at the end.
+
+    No redirects are followed: a redirect would post the password to any target (CWE-601).
+    """
+    client = httpx.Client(transport=transport, trust_env=False, event_hooks={"response": [_keep_location]})
+    response = client.send(request, stream=True)
+    try:
+        yield response
+    finally:
+        response.close()
+
+
+def _keep_location(response: httpx.Response) -> None:
+    """Move Location to an extension: httpx builds the request that follows a redirect, and fails if it is not valid."""
+    response.extensions["location"] = response.headers.pop("Location", "")
 
 
 def parse(body: bytes, requested_at: datetime, url: str) -> Token:
@@ -125,15 +133,15 @@ def parse(body: bytes, requested_at: datetime, url: str) -> Token:
     return Token(access_token, "bearer", requested_at, _expiry(members.get("expires_in"), requested_at))
 
 
-def redirect_error(response: "Response", url: str, password: str | None = None) -> RedirectError:
+def _redirect_error(response: httpx.Response, url: str, password: str | None = None) -> RedirectError:
     """Return the error for a redirect by the token endpoint *url*; the *password* is redacted in the target."""
-    location = response.headers.get("Location").partition("?")[0].partition("#")[0]
+    location = response.extensions["location"].partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
     target = printable(re.sub(r"//[^/?#]*@", "//", _redacted(password, location) if password else location))
     if not target:
         return RedirectError(
-            f"the token endpoint {url} responded with {response.status}, a redirect without a target",
+            f"the token endpoint {url} responded with {response.status_code}, a redirect without a target",
             hint="check the base URL",
         )
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
@@ -159,17 +167,17 @@ def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
     return requested_at + timedelta(seconds=expires_in)
 
 
-def _read_limited(chunks: Iterable[bytes], url: str) -> bytes:
+def _read_limited(response: httpx.Response, url: str) -> bytes:
     body = bytearray()
-    for chunk in chunks:
+    for chunk in response.iter_bytes():
         body += chunk
         if len(body) > _MAX_BODY:
             raise _invalid(url, "the body is larger than 1 MiB")
     return bytes(body)
 
 
-def _error(response: "Response", identity: Identity, password: str) -> XapiError:
-    status, url = response.status, printable(token_url(identity.base_url))
+def _error(response: httpx.Response, identity: Identity, password: str) -> XapiError:
+    status, url = response.status_code, printable(token_url(identity.base_url))
     problem = f"the token endpoint responded with {status}"
     if status in (400, 401, 403, 422):
         reason, has_error_code = _reason(response, url, password)
@@ -182,14 +190,14 @@ def _error(response: "Response", identity: Identity, password: str) -> XapiError
     if status == 404:
         return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
     if status == retry.TOO_MANY_REQUESTS:
-        hint = retry.login_hint(response.raw_headers)
+        hint = retry.login_hint(response.headers.raw)
         return ClientStatusError(f"{problem} (too many requests) at {url}", hint=hint)
     failure = errors.of_status(status)
     if failure is not None and issubclass(failure, ClientStatusError):
         return failure(f"{problem} at {url}", hint="check the base URL")
     if failure is not None and issubclass(failure, ServerStatusError):
         return failure(f"{problem} at {url}", hint="try again later")
-    return redirect_error(response, url, password)
+    return _redirect_error(response, url, password)
 
 
 def _redacted(password: str, url: str) -> str:
@@ -200,16 +208,14 @@ def _redacted(password: str, url: str) -> str:
     return f"{origin[0]}/***" if origin else "***"
 
 
-def _reason(response: "Response", url: str, password: str) -> tuple[str, bool]:
+def _reason(response: httpx.Response, url: str, password: str) -> tuple[str, bool]:
     """Return why the login was rejected, and whether the response has an error code (RFC 6749, section 5.2).
 
     Without one, the response may come from a server other than the API, so the reason names *url*. It contains nothing
     else from the response, which may repeat the password.
     """
-    from xapi_cli.http.content_coding import decode
-
     try:
-        text = _read_limited(decode(response.chunks(), response.headers.get("Content-Encoding")), "")
+        text = _read_limited(response, "")
         body = json.loads(text) if text else None
     except (ValueError, RecursionError):
         return f" from {url}, which did not respond with JSON", False
@@ -240,31 +246,28 @@ class EndpointProblem(NamedTuple):
 
 
 def probe(
-    transport: "Transport", base_url: str, *, timeout: float, deadline: float | None = None
-) -> "tuple[Response, EndpointProblem | None]":
+    transport: httpx.BaseTransport, base_url: str, *, timeout: float, deadline: float | None = None
+) -> tuple[httpx.Response, EndpointProblem | None]:
     """Send a GET request to the token endpoint; return the status line and headers, and a problem or None.
 
     The API does not document a response to GET, so only a response that no token endpoint sends is a problem. No
     secrets are sent. The time limit is *timeout* seconds, at most 10, and not later than the monotonic time
     *deadline*. Raises NetworkError or TimeoutExpired if there is no response.
     """
-    from xapi_cli.http.messages import build_request
-
     url = token_url(base_url)
-    headers = [(b"Accept", b"application/json"), (b"Accept-Encoding", b"identity")]
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     name = "--timeout" if timeout <= _MAX_PROBE_TIMEOUT else f"the probe's limit of {_MAX_PROBE_TIMEOUT:.0f} s"
     limit = time_limit(min(timeout, _MAX_PROBE_TIMEOUT), deadline, name=name)
-    response = transport.send(build_request("GET", url, headers, **limit))
-    response.close()
-    return response, _problem(response, printable(url))
+    with _response(transport, httpx.Request("GET", url, headers=headers, extensions=limit)) as response:
+        return response, _problem(response, printable(url))
 
 
-def _problem(response: "Response", url: str) -> EndpointProblem | None:
+def _problem(response: httpx.Response, url: str) -> EndpointProblem | None:
     if "/x-api/" in url.removesuffix("/x-api/token") + "/":
         return EndpointProblem("the base URL already contains /x-api", f"check it: the base URL is {BASE_URL_HINT}")
-    status, kind = response.status, response.headers.get("Content-Type")
+    status, kind = response.status_code, response.headers.get("Content-Type", "")
     if 300 <= status < 400:
-        error = redirect_error(response, url)
+        error = _redirect_error(response, url)
         return EndpointProblem(error.message, error.hint or "")
     if status == 404:
         return EndpointProblem(f"{url} responds with 404 Not Found", f"check the base URL, which is {BASE_URL_HINT}")

@@ -29,9 +29,9 @@ from tests.support.servers import (
 from tests.support.surplus import echo, in_time
 from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import tls
+from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.transport import Transport
-from xapi_cli.library import HttpxTransport
 
 
 def cold_error(bundle: Path | None, url: str, timeout: float = 20) -> str:

@@ -93,15 +93,15 @@ def check_network(findings: Findings) -> Check:
         raise NotChecked("the proxy setting is not valid", "proxy") from error
     try:
         findings.response, problem = password_grant.probe(
-            runtime.transport, base_url, timeout=settings.timeout, deadline=runtime.deadline
+            runtime.httpx_transport, base_url, timeout=settings.timeout, deadline=runtime.deadline
         )
     except XapiError as error:
         hint = error.hint or "check the base URL, the network of this machine, and the proxy"
         return Check("network", "fail", error.message, hint)
     if problem:
         return Check("network", "warn", problem.message, problem.hint)
-    message = f"{base_url} responds ({findings.response.status} from the token endpoint)"
-    if findings.response.is_exposed:
+    message = f"{base_url} responds ({findings.response.status_code} from the token endpoint)"
+    if findings.response.extensions["exposed"]:
         hint = "password and token can be read in transit; use https"
         return Check("network", "warn", f"{message}, but is plain http", hint)
     return Check("network", "pass", message)
@@ -113,7 +113,7 @@ def check_clock(findings: Findings) -> Check:
 
     if findings.response is None and findings.base_url:
         raise NotChecked("no response", "network")
-    date = findings.response.headers.get("Date") if findings.response is not None else ""
+    date = findings.response.headers.get("Date", "") if findings.response is not None else ""
     try:
         server_time = parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):
@@ -136,7 +136,7 @@ def check_tls(findings: Findings) -> Check:
     environ = findings.runtime.environ
     from_environ = [name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if environ.get(name)]
     trusted = ca_bundle or (" and ".join(from_environ) if from_environ else "the operating system's trust store")
-    version = findings.response.tls if findings.response is not None else None
+    version = findings.response.extensions["tls"] if findings.response is not None else None
     if version is None:
         raise NotChecked(f"no connection; trusted certificates: {trusted}", "network")
     return Check("tls", "pass", f"{version}, trusted certificates: {trusted}")

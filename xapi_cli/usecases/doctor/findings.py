@@ -16,7 +16,8 @@ from xapi_cli.tokens import Identity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from xapi_cli.http.messages import Response
+    import httpx
+
     from xapi_cli.runtime import Runtime
     from xapi_cli.settings.config_file import Config
     from xapi_cli.settings.table import Settings
@@ -81,7 +82,7 @@ class Findings:
         self.config_file: Config | None = None
         self.valid_settings: Settings | None = None
         self.checked_state: Path | None = None
-        self.response: Response | None = None
+        self.response: httpx.Response | None = None
         self.probed_repository: TokenRepository | None = None
         self._repository: TokenRepository | None = None  # of the account
         self._store_reports: StoreReports | None = None

@@ -1,0 +1,123 @@
+"""Send the requests of an `httpx.Client` over the transport of xapi: those of logins and of the library.
+
+The transport of httpx limits neither the size of the response headers, nor the time in which they arrive, nor DNS
+lookups, nor informational responses; it accepts a truncated gzip body; and it delivers bytes that a server sends after
+a response as the response to the next request.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import httpx
+
+from xapi_cli.errors import UsageError
+from xapi_cli.http.content_coding import decode
+from xapi_cli.http.messages import Headers, Request, Response
+from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.http.transport import BodyConsumed, Transport
+from xapi_cli.http.urls import DEFAULT_PORTS
+
+
+class HttpxTransport(httpx.BaseTransport):
+    """Send requests of httpx over *transport*.
+
+    A request carries its timeouts in the extension `timeout` of httpx, otherwise those of *transport* apply. More
+    extensions: `deadline`, a time of the monotonic clock that limits the whole request, which messages call
+    `deadline_name`; `attempt`, the number of the attempt, for the log; `login`, whether it requests a token; `exposed`,
+    a function that is called before it is sent over a connection that others can read.
+
+    A response has the extensions `tls`, the version of TLS; `exposed`, whether others can read the connection; and
+    `discard`, a function that ends the body.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the response to *request* with a decoded body that is not read yet.
+
+        Raises UsageError, NetworkError or TimeoutExpired, and httpx.StreamConsumed if *request* has to be sent again
+        and its body cannot be read again.
+        """
+        converted = _converted(request)
+        try:
+            response = self._transport.send(converted)
+        except BodyConsumed as error:
+            raise error.args[0] from None
+        headers, coding = response.raw_headers, None
+        if request.method != "HEAD" and (coding := response.headers.get("Content-Encoding")):
+            removed = (b"content-encoding", b"content-length")
+            headers = [header for header in headers if header[0].lower() not in removed]
+        return httpx.Response(
+            response.status,
+            headers=headers,
+            stream=_Stream(response, coding),
+            extensions={
+                "http_version": b"HTTP/" + response.version,
+                # that of a login may repeat the password, and httpx logs it
+                "reason_phrase": b"" if converted.is_login else response.reason,
+                "tls": response.tls,
+                "exposed": response.is_exposed,
+                "discard": response.discard,
+            },
+        )
+
+    def close(self) -> None:
+        """Close all connections; operations of other threads on them fail."""
+        self._transport.close()
+
+
+class _Body:
+    """The body of a request: the *stream* of httpx."""
+
+    def __init__(self, stream: Iterable[bytes]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._stream
+        except httpx.StreamConsumed as error:
+            raise BodyConsumed(error) from None
+
+
+class _Stream(httpx.SyncByteStream):
+    """The body of *response*, decoded from *coding*; iteration raises NetworkError if it is truncated."""
+
+    def __init__(self, response: Response, coding: str | None) -> None:
+        self._response, self._coding = response, coding
+
+    def __iter__(self) -> Iterator[bytes]:
+        return decode(self._response.chunks(), self._coding)
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _converted(request: httpx.Request) -> Request:
+    url, extensions = request.url, request.extensions
+    if url.scheme not in DEFAULT_PORTS or not url.raw_host:
+        raise UsageError("the URL is neither http nor https, or has no host")
+    port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
+    if not 0 < port < 65_536:
+        raise UsageError("the URL has a port outside 1-65535")
+    deadline, name = extensions.get("deadline"), extensions.get("deadline_name") or "--max-time"
+    timeouts = None
+    if (seconds := extensions.get("timeout")) is not None:
+        timeouts = Timeouts(seconds.get("connect"), seconds.get("read"), seconds.get("write"), deadline, name)
+    is_login = bool(extensions.get("login"))
+    return Request(
+        request.method,
+        str(url),
+        (url.scheme, url.raw_host.decode("ascii"), port),
+        url.netloc,
+        url.raw_path,
+        Headers(request.headers.raw),
+        _Body(request.stream),  # type: ignore[arg-type]  # the client rejects async streams
+        is_replayable=isinstance(request.stream, httpx.ByteStream),
+        timeouts=timeouts,
+        deadline=deadline,
+        deadline_name=name,
+        attempt=extensions.get("attempt", 1),
+        is_login=is_login,
+        is_safe_to_resend=is_login,  # a second token has no side effects
+        exposed=extensions.get("exposed") or (lambda: None),
+    )
