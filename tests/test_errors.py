@@ -16,7 +16,6 @@ CODES = {
     "AgentError": 1,
     "ChecksFailed": 1,
     "FilterError": 1,
-    "MergeFailed": 1,
     "UsageError": 2,
     "InvalidLine": 2,
     "RedirectError": 3,

@@ -4,7 +4,6 @@
     ├── AgentError                 1  there is no usable agent
     ├── ChecksFailed               1  a check of `xapi doctor` failed
     ├── FilterError                1  a jq filter failed on the data
-    ├── MergeFailed                1  the output of `batch --merge` is incomplete or ambiguous
     ├── UsageError                 2  invalid usage or settings; nothing was sent
     │   └── InvalidLine            2  an input line of `batch` is not valid
     ├── RedirectError              3  the final response is a redirect
@@ -98,12 +97,6 @@ class ChecksFailed(XapiError):
     """A check of `xapi doctor` failed."""
 
     kind = "check"
-
-
-class MergeFailed(XapiError):
-    """The output of `batch --merge` is incomplete or ambiguous."""
-
-    kind = "merge"
 
 
 class UsageError(XapiError):

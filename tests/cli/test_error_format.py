@@ -111,10 +111,8 @@ def test_the_body_of_an_error_is_on_stderr_only_if_the_user_asks_for_it(xapi: Xa
 
 
 def test_failures_of_commands_that_report_more_have_kinds_of_their_own(xapi: Xapi) -> None:
-    (xapi.home / "part").write_text('{"id": null, "line": 2, "status": 200}\n')
     for args, kind in (
         (["agent", "status"], "agent"),
-        (["batch", "--merge", "part"], "merge"),
         (["doctor"], "check"),
     ):
         env = {**JSON, "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": "abc"}
@@ -182,11 +180,8 @@ def test_the_arguments_of_a_command_do_not_select_the_format(xapi: Xapi) -> None
 def test_the_message_names_the_line_of_a_file(xapi: Xapi) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("# comment\n[profiles.default\n")
-    (xapi.home / "part").write_text('{"id": null, "line": 1, "status": 200}\n[]\n')
-    merge = xapi("batch", "--merge", "part", cwd=xapi.home, env={**JSON, "XAPI_CONFIG_DIR": str(xapi.home)})
 
     assert messages(xapi("token", "status", env=JSON))[0]["line"] == 2
-    assert messages(merge)[0]["line"] == 2
 
 
 def test_warnings_and_notes_are_json_too(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -100,7 +100,7 @@ def test_an_input_that_ends_before_a_line_that_was_sent_has_changed(xapi: Xapi, 
 
 
 @pytest.mark.states(
-    "If the input has changed, the account or --jq is different, or another process is writing the journal, "
+    "If the input has changed, the account is different, or another process is writing the journal, "
     "xapi exits with code 2."
 )
 def test_a_journal_of_another_account_or_writer_is_a_usage_error(xapi: Xapi, tmp_path: Path) -> None:

@@ -290,16 +290,6 @@ def test_a_line_that_is_too_long_is_not_in_the_file_and_that_is_said(xapi: Xapi,
     assert f"xapi: warning: line 1 is too long and was not written to {failed}\n" in err
 
 
-@pytest.mark.parametrize("option", [("--failed", "x"), ("--retry-unsafe",)])
-def test_merge_does_not_take_them(xapi: Xapi, option: tuple[str, ...]) -> None:
-    outcome = xapi("batch", "--merge", *option, "out")
-
-    assert (outcome.code, outcome.err) == (
-        2,
-        f"xapi: error: --merge and {option[0]} cannot be combined; omit {option[0]}\n",
-    )
-
-
 # what a user sees
 
 

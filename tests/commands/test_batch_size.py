@@ -278,17 +278,6 @@ def test_bodies_that_are_decoded_once_share_the_budget(xapi: Xapi, args: tuple[s
     assert peak < 100  # if none waited for room, it would be 160 or, with --ordered, 290
 
 
-@pytest.mark.slow
-def test_documents_of_a_filter_share_the_budget(xapi: Xapi) -> None:
-    reply = Reply(b'"' + b"x" * 8_000_000 + b'"')
-    text = "length, (last(range(100000)) | empty)"
-    with Api(lambda received: reply) as api:
-        err, peak = _peak(xapi, 40, "-j", "40", "--jq", text, env=api.settings)
-
-    assert b"xapi: 40 lines in" in err
-    assert peak < 130  # if all were in memory, it would be 350
-
-
 def test_long_bodies_that_are_decoded_delay_no_short_line(xapi: Xapi) -> None:
     """Two of them take all of the memory for bodies, and decoding one takes more; other lines use the reserve."""
     frame = b"\x28\xb5\x2f\xfd\x00\x58" + b"\x08\x00\x00a" * 2_500_000 + b"\x01\x00\x00"  # blocks of one byte

@@ -131,34 +131,6 @@ DIAGRAMS = {
             Arrow("382,428 498,428", "not on Linux", (440, 420)),
         ),
     ),
-    "shards": Diagram(
-        (1000, 360),
-        "One batch on three machines",
-        "Three machines read the same input. Each sends the lines of its shard and records the responses in its "
-        "own journal, from which it resumes after a crash. xapi batch --merge joins the three outputs in the order "
-        "of the input and names missing lines.",
-        (
-            Box(20, 146, 180, ("input", "one request per line"), "outside"),
-            *(
-                Box(
-                    280,
-                    28 + 110 * (number - 1),
-                    300,
-                    (f"machine {number}", f"xapi batch --shard {number}/3", f"journal {number}: resumes after a crash"),
-                )
-                for number in (1, 2, 3)
-            ),
-            Box(690, 146, 290, ("xapi batch --merge", "in input order; names missing lines"), "result"),
-        ),
-        (
-            Arrow("202,170 240,170 240,70 278,70"),
-            Arrow("202,180 278,180"),
-            Arrow("202,190 240,190 240,290 278,290"),
-            Arrow("582,70 635,70 635,168 688,168", "output 1", (635, 62)),
-            Arrow("582,178 688,178"),
-            Arrow("582,290 635,290 635,188 688,188", "output 3", (635, 310)),
-        ),
-    ),
 }
 
 

@@ -11,13 +11,13 @@ decides what it does next, and each step leads to one place where it waits:
 - on a connection, until its response is complete, fails, or times out
 - for a login: with the gate, which starts one login for all
 - for a retry: in `_retries`, until it is due
-- for its output: in `_long_responses`, a few milliseconds at a time, with the filters, or for memory in `_memory_queue`
+- for its output: in `_long_responses`, a few milliseconds at a time, or for memory in `_memory_queue`
 
 New lines are held back while as many requests as *jobs* are in flight, while the rate limiter does not permit them,
 while the memory budget has no room, and while the token is about to change. A request that has begun goes on, so that
 memory is freed and a rejected token is replaced; only its response waits while the budget has no room. One request is
 exempt from the memory budget, or all could wait for room: the one whose end lets others end. While long responses that
-have arrived are processed or filtered, new lines, and the first 64 KiB of each response, use a reserve: no line waits
+have arrived are processed, new lines, and the first 64 KiB of each response, use a reserve: no line waits
 for the processing of another.
 """
 
@@ -33,8 +33,6 @@ from xapi_cli.batch.composer import Composer
 from xapi_cli.batch.exchanges import BlockSize, BufferedExchange
 from xapi_cli.batch.in_flight import InFlight, Outcome
 from xapi_cli.batch.input.entries import Entry
-from xapi_cli.batch.jq.job import FilterJob
-from xapi_cli.batch.jq.pool import FilterPool
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.queues import FairQueue, MemoryQueue, SendQueue
 from xapi_cli.batch.rate_limiter import RateLimiter
@@ -51,7 +49,6 @@ from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from xapi_cli.http.request_log import RequestLog
-    from xapi_cli.request.jq.engine import CompiledFilter
 
 _TICK = 0.25  # seconds between two timeout checks
 _TURN = 0.02  # seconds spent on events before other work continues
@@ -61,7 +58,7 @@ _RESERVED_START = 64 * 1024  # the first bytes of each response, which may use t
 # proceed in step, and the connections wait for each other.
 _LONGEST_COLLECTION = 0.0002
 
-Steps = Iterator[FilterJob | int | None]
+Steps = Iterator[int | None]
 OnDone = Callable[[InFlight, Outcome], Steps | None]
 
 
@@ -71,8 +68,7 @@ class Engine:
     *next_entry* returns None if there is currently nothing to send; `wake`, which is thread-safe, makes the engine call
     it again. *on_done* returns an iterator over the remaining steps if a response is long, else None; the engine
     interleaves these steps with other work. A step that yields a number waits until *budget* has room for that many
-    bytes. One that yields a job waits until *jq* has filtered its document; a request with a slow filter job no longer
-    counts toward *jobs*. With *ordered*, the result of a finished request may stay in the memory budget until all
+    bytes. With *ordered*, the result of a finished request may stay in the memory budget until all
     earlier requests have finished. *limiter* decides when a request may be sent.
 
     *on_login* is called with True before a login, which may print messages, and with False after it. With
@@ -95,7 +91,6 @@ class Engine:
         ordered: bool = False,
         interactive: bool = False,
         on_login: Callable[[bool], None] = lambda begins: None,
-        jq: "CompiledFilter | None" = None,
         log: "RequestLog | None" = None,
         on_pause: Callable[[str], None] | None = None,
     ) -> None:
@@ -129,8 +124,7 @@ class Engine:
         self._limiter, self._unsent = limiter, SendQueue(limiter, self._send)
         self._held: Entry | None = None  # the next entry, if the rate limiter does not permit it yet
         oldest = self._oldest if ordered else None
-        self._jobs, self._has_filter = jobs, jq is not None
-        self._filters = FilterPool(jq, self._loop, budget, timeout=timeout, jobs=jobs, oldest=oldest)
+        self._jobs = jobs
         self._long_responses = FairQueue(self._wait)
         self._memory_queue = MemoryQueue(budget, self._long_responses.add, oldest)
         self._is_stopping = False
@@ -206,15 +200,13 @@ class Engine:
             self._finish(request, error)
         self._long_responses.clear()
         self._memory_queue.clear()
-        self._filters.close()
         self._retries.clear()
         self._unsent.clear()
         self._gate.clear()
         self._connections.stop_waiting()
 
     def close(self) -> None:
-        """End the filters, log the requests that are still in flight, and close all connections."""
-        self._filters.close()
+        """Log the requests that are still in flight, and close all connections."""
         self._connections.log_interrupted()
         self._loop.close()
 
@@ -224,8 +216,6 @@ class Engine:
         """Start as many requests as may be in flight, and send them together; none waits long for the others."""
         flush_time = time.monotonic() + _LONGEST_COLLECTION
         jobs = self._jobs
-        if self._has_filter:
-            jobs += self._filters.slow_lines  # constant here: a request that starts cannot reach its filter yet
         while len(self._requests) < jobs and not (self._is_stopping or self._gate.is_closed):
             if (now := time.monotonic()) >= flush_time:
                 self._connections.flush()
@@ -289,17 +279,9 @@ class Engine:
         self._budget.add(size)
         self._long_responses.add(request, steps)
 
-    def _wait(self, request: InFlight, steps: Steps, awaited: FilterJob | int) -> None:
-        """Filter the document of a job, or wait for memory; then continue with *steps* of *request*."""
-        if isinstance(awaited, int):
-            self._memory_queue.add(request, steps, awaited)
-            return
-
-        def then() -> None:
-            request.memory += awaited.held
-            self._long_responses.add(request, steps)
-
-        self._filters.add(awaited, then)
+    def _wait(self, request: InFlight, steps: Steps, awaited: int) -> None:
+        """Wait for memory; then continue with *steps* of *request*."""
+        self._memory_queue.add(request, steps, awaited)
 
     def _end(self, request: InFlight) -> None:
         self._requests.discard(request)
@@ -342,8 +324,6 @@ class Engine:
         if now >= self._next_timeout_check:
             self._next_timeout_check = now + _TICK
             self._check_timeouts(now)
-        if self._has_filter:
-            self._filters.check(now)
         while self._retries and self._retries[0][0] <= now:
             self._resume(heapq.heappop(self._retries)[2], None)
         if self._unsent.waiting:
@@ -353,7 +333,7 @@ class Engine:
 
     def _time_to_next_event(self) -> float:
         """Return the maximum time to wait for events, in seconds."""
-        at = self._filters.next_check
+        at = float("inf")
         if len(self._connections.busy) < len(self._requests):  # some may wait for a connection
             at = min(at, self._connections.next_grace_end)
         if self._retries:
@@ -460,16 +440,16 @@ class Engine:
 
     @property
     def _may_use_reserve(self) -> bool:
-        """Whether short responses go on although bodies that are processed or filtered fill the budget."""
-        return bool(self._long_responses.waiting or self._filters.has_jobs) and self._budget.has_reserve
+        """Whether short responses go on although bodies that are processed fill the budget."""
+        return bool(self._long_responses.waiting) and self._budget.has_reserve
 
     def _is_exempt(self, request: InFlight) -> bool:
         """Return whether *request* goes on if the budget is exhausted, so that there is always progress.
 
         It is the oldest that was sent or, if results are ordered, the oldest of all.
         """
-        if self._long_responses.waiting or (self._filters.has_jobs and not self._is_ordered):
-            return False  # finishing the pending steps or jobs frees memory
+        if self._long_responses.waiting:
+            return False  # finishing the pending steps frees memory
         if self._is_ordered:
             return request.number == self._oldest()
         carried = self._connections.busy.values()

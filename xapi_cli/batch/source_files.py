@@ -6,7 +6,7 @@ Parse --shard, which selects a part of the input.
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -90,20 +90,12 @@ def size_of(source: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def open_journal(
-    name: str,
-    identity: Identity,
-    shard: Shard | None,
-    source: BinaryIO,
-    stack: ExitStack,
-    *,
-    filters: Sequence[str | None] = (),
-) -> Journal:
+def open_journal(name: str, identity: Identity, shard: Shard | None, source: BinaryIO, stack: ExitStack) -> Journal:
     """Return the journal *name* for requests of *identity* in *shard* of *source*; *stack* closes it.
 
-    Raises UsageError if it belongs to another account, shard or input or to other *filters*.
+    Raises UsageError if it belongs to another account, shard or input.
     """
-    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None, filters=filters))
+    journal = stack.enter_context(Journal(name, identity.key, shard=str(shard) if shard else None))
     if size_of(source) is not None:
         journal.check_input(source)
     return journal

@@ -10,13 +10,8 @@ if TYPE_CHECKING:
     from xapi_cli.batch.options import BatchOptions
     from xapi_cli.runtime import Runtime
 
-Files = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[FILE]...",
-        help="The input file; without it, or with -, stdin. With --merge: the outputs.",
-        show_default=False,
-    ),
+File = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="The input; without it, or with -, stdin.", show_default=False)
 ]
 
 
@@ -27,7 +22,7 @@ def _options() -> "type[BatchOptions]":
 
 
 @settings_flags(*ACCOUNT, *CALLS, options=_options)
-def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
+def batch(ctx: typer.Context, file: File = None, **flags: Any) -> None:
     """Send many requests concurrently, one for each line of JSON.
 
     Each line is an object; only path is required:
@@ -44,10 +39,6 @@ def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
     line number, status, method, path and time, or the error. To resume an
     interrupted batch, run it again with the same --journal.
 
-    With --merge, FILEs are the outputs of batches, for example of shards.
-    Missing and duplicate lines are errors, reported after all lines have
-    been printed.
-
     Examples:
 
     \b
@@ -55,18 +46,9 @@ def batch(ctx: typer.Context, files: Files = None, **flags: Any) -> None:
         xapi batch
       xapi batch --ordered -j 32 --retry 3 requests.jsonl
       xapi batch --journal run.journal requests.jsonl
-      xapi batch --jq '.items[0].id' requests.jsonl
       xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
-      xapi batch --merge --input requests.jsonl out-*.jsonl
     """
+    from xapi_cli.usecases import batch as usecase
+
     runtime: Runtime = ctx.obj
-    options = _options()(files or (), **flags)
-    options.check()
-    if options.merge:
-        from xapi_cli.usecases import merge
-
-        merge.run(runtime, options.files, options.input)
-    else:
-        from xapi_cli.usecases import batch as usecase
-
-        usecase.run(runtime, options)
+    usecase.run(runtime, _options()(file, **flags))

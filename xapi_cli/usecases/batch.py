@@ -17,7 +17,6 @@ from xapi_cli.batch.input import entries
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.input.line_reader import Line, LineReader
 from xapi_cli.batch.journal.journal import Journal
-from xapi_cli.batch.jq.pool import FILTER_DESCRIPTORS, line_filter
 from xapi_cli.batch.memory_budget import MemoryBudget
 from xapi_cli.batch.options import BatchOptions
 from xapi_cli.batch.output import results
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
 _TRANSIENT = frozenset(map(str, retry.STATUSES))  # the kinds of results that --retry repeats
 _GRACE_PERIOD = 8.0  # seconds for requests in flight after SIGTERM or SIGHUP; SIGKILL often follows after ten
-_OTHER_DESCRIPTORS = 32  # those that this process has open, and those of a login and of starting a filter
+_OTHER_DESCRIPTORS = 32  # those that this process has open, and those of a login
 _TURN = 0.02  # seconds spent on lines that need no request before requests in flight are processed
 
 
@@ -81,10 +80,9 @@ class Batch:
         self._base_url, self._deadline, self._max_time = runtime.base_url, runtime.deadline, runtime.max_time
         self._shard = None if options.shard is None else parse_shard(options.shard)
         rate = None if options.rate is None else rate_limiter.parse_rate(options.rate)
-        self._limiter = RateLimiter(rate, pauses=self._retries > 0 and options.pauses)
+        self._limiter = RateLimiter(rate, pauses=self._retries > 0)
         runtime.keeps_connections = False  # the server may serve one connection at a time: that of the engine
         self._tokens = runtime.tokens()
-        self._jq = line_filter(options.filter, options.expect, runtime.environ)
         self._tally = Tally()
         self._call_lines = self._new_call_lines()
         self._stop_reason: XapiError | None = None  # why the remaining lines are not sent
@@ -95,7 +93,7 @@ class Batch:
         self._lines_taken = 0  # from the input, without blank lines
         self._cancel_time = float("inf")  # after a signal: when requests in flight are canceled
         self._terminal.write(b"")  # raises if stdout is closed
-        source = open_input(next(iter(options.files), None), self._terminal, stack)
+        source = open_input(options.file, self._terminal, stack)
         self._progress = None
         if self._terminal.shows_progress and not source.isatty():
             from xapi_cli.system.progress import Lines
@@ -142,11 +140,11 @@ class Batch:
         return b"" if self._journal is None else self._journal.stored_seed  # of lines that an earlier run has sent
 
     def _open_journal(self, source: BinaryIO, stack: ExitStack) -> Journal | None:
-        name, filters = self._options.journal, (self._options.filter, *self._options.expect)
+        name = self._options.journal
         if name is None:
             return None
         identity = Identity(self._base_url, self._runtime.settings.username or "")
-        return open_journal(name, identity, self._shard, source, stack, filters=filters)
+        return open_journal(name, identity, self._shard, source, stack)
 
     def _new_call_lines(self) -> "CallLines | None":
         """Return what shows the calls if stdout is a terminal; otherwise None, and programs get JSON."""
@@ -154,14 +152,11 @@ class Batch:
             return None
         from xapi_cli.batch.output.call_lines import CallLines
 
-        columns, expects = lambda: self._terminal.stdout_columns, bool(self._options.expect)
-        return CallLines(self._base_url, columns, self._terminal.style, expects=expects)
+        return CallLines(self._base_url, lambda: self._terminal.stdout_columns, self._terminal.style)
 
     def _possible_jobs(self, descriptors: int | None) -> int:
         """Return how many requests can be in flight: each needs one of *descriptors*, which are unlimited if None."""
         jobs, others = self._options.jobs, _OTHER_DESCRIPTORS
-        if self._jq is not None:
-            others += FILTER_DESCRIPTORS
         if descriptors is None or jobs <= (possible := max(1, descriptors - others)):
             return jobs
         requests = "one request" if possible == 1 else f"{possible} requests"
@@ -188,7 +183,6 @@ class Batch:
             ordered=self._options.ordered,
             interactive=self._terminal.interactive,
             on_login=self._on_login,
-            jq=self._jq,
             log=runtime.request_log,
             on_pause=self._count_pause,
         )
@@ -338,18 +332,6 @@ class Batch:
             return None
         self._has_refused_retries = self._has_refused_retries or outcome.refused_retry is not None
         elapsed_ms = round((time.monotonic() - request.started) * 1000)
-        if self._jq is not None and outcome.response.status < 400:
-            return self._add_long_result(
-                entry,
-                results.filtered_line(
-                    entry,
-                    outcome.response,
-                    elapsed_ms,
-                    is_filtered=self._options.filter is not None,
-                    conditions=self._options.expect,
-                    redact=self._terminal.redactor.redact,
-                ),
-            )
         try:
             result = results.response_line(entry, outcome.response, elapsed_ms)
         except XapiError as error:  # the body cannot be decoded

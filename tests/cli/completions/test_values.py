@@ -16,7 +16,6 @@ OTHERS_WITH_FILES = {
     "api diff SOURCE",
     "api load SOURCE",
     "batch --failed",
-    "batch --input",
     "batch --journal",
     "batch FILES",
     "proxy --socket",

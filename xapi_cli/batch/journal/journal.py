@@ -1,18 +1,16 @@
 """The lines of the journal: results that the same command, run again, prints without resending requests.
 
-The first line names the account and, with `--shard`, `--jq` and `--expect`, the shard and a digest of the filters. Each
-other line contains a result, the digest of the whole input, the seed of the idempotency keys, or a count of damaged
-lines. A result is stored before it is printed. A line that is damaged, of an unknown kind, or was truncated by a crash
-or a full disk is counted, and its request is sent again.
+The first line names the account and, with `--shard`, the shard. Each other line contains a result, the digest of the
+whole input, the seed of the idempotency keys, or a count of damaged lines. A result is stored before it is printed. A
+line that is damaged, of an unknown kind, or was truncated by a crash or a full disk is counted, and its request is sent
+again.
 """
 
-import hashlib
 import json
 import os
 import re
 import time
 from array import array
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO, Self
@@ -41,16 +39,11 @@ class Journal:
     """The journal in the file *name*; it is locked while it is open.
 
     *account* is a text that identifies the account; *shard* is the shard of the input, or None if all lines are sent.
-    *filters* are that of --jq, None without one, and those of --expect.
     """
 
-    def __init__(
-        self, name: str, account: str, *, shard: str | None = None, filters: Sequence[str | None] = ()
-    ) -> None:
+    def __init__(self, name: str, account: str, *, shard: str | None = None) -> None:
         self._shown, self._account = printable(name), account
-        self._filter = _digest(filters)
         members = {"xapi-journal": int(_VERSION), "account": account} | ({"shard": shard} if shard else {})
-        members |= {"filter": self._filter} if self._filter else {}
         self._file = JournalFile(name, json.dumps(members).encode()[:-1])
         self._offsets = array("Q")  # by line number: offset of the stored result plus one, or zero
         self._lengths = array("I")
@@ -233,11 +226,6 @@ class Journal:
                 f"the journal {self._shown} belongs to another account or base URL",
                 hint="use that account, or pass another --journal",
             )
-        if members.get("filter") != self._filter:
-            other, use = "a batch without --jq and --expect", "omit them"
-            if "filter" in members:
-                other, use = "a batch with other filters", "use its --jq and --expect"
-            return UsageError(f"the journal {self._shown} belongs to {other}", hint=f"{use}, or pass another --journal")
         shard = members.get("shard")
         what, use = (f"shard {shard}", f"use --shard {shard}") if shard else ("a batch without --shard", "omit --shard")
         return UsageError(f"the journal {self._shown} belongs to {what}", hint=f"{use}, or pass another --journal")
@@ -275,12 +263,3 @@ class Journal:
             f"the input has changed{where} since the journal {self._shown} was created",
             hint="use the input of the first run, or another journal for another input",
         )
-
-
-def _digest(filters: Sequence[str | None]) -> str | None:
-    """Return the digest of *filters*, the first of which is that of --jq; None without filters."""
-    jq, *conditions = filters or (None,)
-    if not conditions:
-        return None if jq is None else hashlib.blake2b(os.fsencode(jq), digest_size=16).hexdigest()
-    texts = [b"\0" if each is None else os.fsencode(each) for each in filters]
-    return hashlib.blake2b(b"\0".join(texts), digest_size=16).hexdigest()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from xapi_cli.batch.input.entries import Entry
 from xapi_cli.batch.output.results import Result
-from xapi_cli.errors import ExpectationFailed, NetworkError
+from xapi_cli.errors import NetworkError
 from xapi_cli.system.layout import width_of, wrapped
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
@@ -18,14 +18,11 @@ _MAX_MESSAGES = 100  # that later lines refer to
 
 
 class CallLines:
-    """The lines for the calls to *base_url*, for a terminal of *columns* columns, in the colors of *style*.
+    """The lines for the calls to *base_url*, for a terminal of *columns* columns, in the colors of *style*."""
 
-    If it *expects* something of the responses, there is room for the longer word in place of a status.
-    """
-
-    def __init__(self, base_url: str, columns: Callable[[], int], style: Style, *, expects: bool = False) -> None:
+    def __init__(self, base_url: str, columns: Callable[[], int], style: Style) -> None:
         self._base_url, self._columns, self._style = base_url, columns, style
-        self._status_width = len((ExpectationFailed if expects else NetworkError).kind)
+        self._status_width = len(NetworkError.kind)
         self._calls: dict[int, tuple[str, str]] = {}  # method and path, by the number of the line
         self._shown = self._failed = 0  # lines
         self._messages: dict[str, int] = {}  # the line that has shown it first, by message

@@ -2,14 +2,12 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import islice
+from functools import cache
 
 from xapi_cli import errors
 from xapi_cli.batch.input.entries import Entry
-from xapi_cli.batch.jq.job import FilterJob
 from xapi_cli.batch.output import bodies
 from xapi_cli.batch.responses import BufferedResponse
 from xapi_cli.errors import InvalidLine, RedirectError, XapiError
@@ -17,7 +15,7 @@ from xapi_cli.system.render import json_line
 
 _SHORT = 64 * 1024  # bytes
 Chunks = Callable[[], Iterator[bytes]]
-Steps = Generator[FilterJob | int | None, None, "Result"]
+Steps = Generator[int | None, None, "Result"]
 
 
 @dataclass(slots=True)
@@ -61,51 +59,6 @@ def _long_line(line: "_ResponseLine", response: BufferedResponse) -> Steps:
     return line.with_chunks((yield from bodies.long_member(response)), len(response.body))
 
 
-def filtered_line(
-    entry: Entry,
-    response: BufferedResponse,
-    elapsed_ms: int,
-    *,
-    is_filtered: bool,
-    conditions: Sequence[str],
-    redact: Callable[[str], str],
-) -> Steps:
-    """Yield steps that return the line for a response to which filters apply.
-
-    If it *is_filtered*, a body that is JSON is replaced by the results of the filter. A success that does not meet one
-    of the *conditions* is a failure; *redact* removes secrets from its message. One step yields the job that must be
-    done before the next step; others yield what those of `long_member` do. Raises NetworkError as `response_line` does,
-    and FilterError.
-    """
-    line = _ResponseLine(entry, response, elapsed_ms)
-    conditions = conditions if 200 <= response.status < 300 else ()
-    if (member := bodies.short_member(response)) is not None:
-        chunks: Chunks = partial(iter, (member,))
-        is_json, size = member.startswith(bodies.JSON_KEY), len(member)
-        text = member.removeprefix(bodies.JSON_KEY)
-        job = FilterJob(entry.number, len(text), lambda: iter((text,)))
-    else:
-        chunks = yield from bodies.long_member(response)
-        is_json, size = next(chunks()) == bodies.JSON_KEY, len(response.body)
-        job = FilterJob(entry.number, size, lambda: filter(None, islice(chunks(), 1, None)))
-    count, value = 0, b""
-    if is_json and (is_filtered or conditions):
-        yield job
-        count, value = job.result()
-        if conditions and job.unmet is not None:
-            number, reason = job.unmet
-            line.fail(conditions[number], reason, redact)
-    elif conditions:
-        line.fail(conditions[0], "the body is not JSON" if response.body else "the filter yields nothing", redact)
-    if not is_json or not is_filtered:
-        return line.with_member(member) if member is not None else line.with_chunks(chunks, size)
-    if not count:
-        return line.with_member(None)
-    if len(value) > _SHORT:
-        return line.with_chunks(lambda: iter((bodies.JSON_KEY, value)), len(value))
-    return line.with_member(bodies.JSON_KEY + value)
-
-
 class _ResponseLine:
     """The line for *response* to the call of *entry*, apart from the member for its body."""
 
@@ -121,16 +74,6 @@ class _ResponseLine:
         self._result = Result(
             entry.number, b"", _code(head.status), str(head.status), entry.digest, elapsed_ms=elapsed_ms
         )
-
-    def fail(self, condition: str, reason: str, redact: Callable[[str], str]) -> None:
-        """Add the error that the response does not meet *condition*; *redact* removes secrets from its message."""
-        from xapi_cli.request.expectations import failure
-
-        error = failure(condition, reason)
-        message = redact(str(error))
-        self._end = b'"error": %s, %s' % (_error_member(error, message), self._end)
-        self._result.code, self._result.kind, self._result.message = error.exit_code, error.kind, message
-        self._result.cause = error.message, error.hint
 
     def with_member(self, member: bytes | None) -> Result:
         """Return the line with *member*, or without a body."""
