@@ -1,6 +1,5 @@
 """Logins of an account: sources of the password, failures, waiting processes, logouts and a store that fails."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -261,7 +260,7 @@ def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: W
         if begun.is_set():
             return  # this is the other
         begun.set()
-        wait_until(lambda: os.getpid() in waiting_for_lock(lock), "the other login waits")
+        wait_until(lambda: waiting_for_lock(lock) == 1, "the other login waits")
 
     def fail() -> None:
         with pytest.raises(LoginRefused):

@@ -15,8 +15,8 @@ NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "http.client", "http.
 }  # fmt: skip  # httpx is only for the library: it would take a quarter of the time of a request
 NETWORK = {"email", "h11", "httpx", "idna", "socket", "ssl", "truststore", "urllib.request"}
 KEYRING = {"jeepney", "keyring", "secretstorage"}
-UNUSED = {"email", "filelock", "h11", "hashlib", "tomlkit", "truststore"}  # by a request over http that needs no login
-WRITING = {"filelock", "logging", "tempfile", "tomlkit"}
+UNUSED = {"email", "h11", "hashlib", "tomlkit", "truststore"}  # by a request over http that needs no login
+WRITING = {"logging", "tempfile", "tomlkit"}
 
 
 @pytest.fixture

@@ -264,4 +264,4 @@ def test_other_commands_do_not_import_the_batch_package(xapi: Xapi) -> None:
 
     assert re.findall(r"xapi_cli\.(?:batch|library)\S*", request.err) == []
     assert "xapi_cli.batch.engine" in own.err
-    assert re.findall(r"\| +(asyncio|anyio|rich|keyring|filelock|logging)$", own.err, re.MULTILINE) == []
+    assert re.findall(r"\| +(asyncio|anyio|rich|keyring|logging)$", own.err, re.MULTILINE) == []

@@ -130,7 +130,7 @@ def test_with_a_supplied_token_the_keyring_is_not_imported(xapi: Xapi, command: 
     imported = {line.rpartition("|")[2].strip() for line in outcome.err.splitlines() if line.startswith("import time:")}
     assert outcome.code == 0
     assert "typer" in imported
-    assert not {"filelock", "httpx", "keyring", "secretstorage", "xapi_cli.store.keyring.store"} & imported
+    assert not {"httpx", "keyring", "secretstorage", "xapi_cli.store.keyring.store"} & imported
 
 
 def test_a_supplied_token_that_is_not_valid_in_a_header_exits_with_2_and_is_not_shown(xapi: Xapi) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +17,7 @@ from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import Server, Stopwatch, hang, request
 from tests.support.skips import IMPOSSIBLE
 from tests.support.stores import Env, lines
-from tests.support.threads import Gate, wait_until
+from tests.support.threads import Gate, wait_until, waiting_for_lock
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def test_waiting_processes_share_the_rejection_of_a_password_from_a_command(xapi
     assert xapi("profile", "set", "password_command", str(script)).code == 0
 
     running = [xapi.start("token", "show", env=env) for _ in range(WAITING)]
-    wait_until(lambda: len(_waiting_for_locks({process.pid for process in running})) == WAITING - 1)
+    wait_until(lambda: _waiting_to_log_in(xapi) == WAITING - 1)
     with go.open("w") as gate:  # opens when the command reads; another run would also wait for a line
         print("\n" * WAITING, file=gate, flush=True)
         ended = [Completed(process) for process in running]
@@ -196,16 +195,14 @@ def test_the_failure_of_a_password_command_is_not_shared_with_processes_that_hav
     holder = xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": None})
     with go.open("w") as gate:  # opens when the command runs, while the lock is held
         waiting = xapi.start("token", "show", env=sandbox.settings)
-        wait_until(lambda: bool(_waiting_for_locks({waiting.pid})))
+        wait_until(lambda: _waiting_to_log_in(xapi) == 1)
         print(file=gate)
 
     assert (Completed(holder).code, Completed(waiting).code) == (10, 0)
 
 
-def _waiting_for_locks(processes: set[int]) -> set[int]:
-    """Return those of *processes* that wait for a lock, according to /proc."""
-    waiting = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line)
-    return processes & {int(args[args.index("->") + 4]) for args in waiting}
+def _waiting_to_log_in(xapi: Xapi) -> int:
+    return sum(waiting_for_lock(lock) for lock in (xapi.state / "locks").glob("*.login.lock"))
 
 
 def test_a_right_password_is_not_delayed_by_wrong_ones(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -174,7 +174,7 @@ def test_a_fatal_signal_leaves_no_secret_on_disk(xapi: Xapi, stack: ExitStack, n
 def test_a_traceback_contains_no_secret_of_the_error(xapi: Xapi, stack: ExitStack, debug: str) -> None:
     trap = xapi.home / "trap"
     trap.mkdir()
-    (trap / "filelock.py").write_text(
+    (trap / "tomlkit.py").write_text(
         "secret = open('/proc/self/environ').read()\n\nraise RuntimeError(f'{secret} and {locals()}')\n"
     )
     scene = Scene(xapi, "works", stack)
@@ -183,9 +183,9 @@ def test_a_traceback_contains_no_secret_of_the_error(xapi: Xapi, stack: ExitStac
     outcome = xapi("login", env=env)
     scene.captured["stdout"], scene.captured["stderr"] = outcome.body, outcome.err.encode()
 
-    assert PASSWORD.encodings((trap / "filelock.py").read_bytes()) == []
+    assert PASSWORD.encodings((trap / "tomlkit.py").read_bytes()) == []
     assert outcome.code == 1
-    assert "filelock.py" in outcome.err
+    assert "tomlkit.py" in outcome.err
     assert ("line 3" in outcome.err) == bool(debug)
     assert scene.found() == set()
 

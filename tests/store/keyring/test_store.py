@@ -231,11 +231,11 @@ def test_each_access_makes_only_the_necessary_calls(opened: Open) -> None:
     assert calls_of(lambda: opened("Plain").write(ME, Record(Token("t")))) == ["get", "set", "get"]
 
 
-def test_importing_the_store_imports_neither_keyring_nor_filelock(run: Run) -> None:
+def test_importing_the_store_imports_no_heavy_library(run: Run) -> None:
     code = (
         "file = store('file'); file.probe(); file.write(ME, Record(Token('t'))); file.read(ME); file.delete(ME)\n"
         "store('none').probe()\n"
-        "heavy = ('keyring', 'filelock', 'secrets', 'tempfile', 'logging', 'asyncio')\n"
+        "heavy = ('keyring', 'secrets', 'tempfile', 'logging', 'asyncio')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     assert ended(run(code))[0] == ["[]"]

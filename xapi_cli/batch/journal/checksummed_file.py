@@ -17,7 +17,7 @@ from zlib import crc32
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system import private_files
-from xapi_cli.system.lock import is_unsupported
+from xapi_cli.system.lock import is_unsupported, try_lock
 from xapi_cli.system.render import printable
 from xapi_cli.system.safe_paths import fsync, open_parent
 
@@ -181,10 +181,8 @@ class JournalFile:
             raise UsageError(f"{self._shown} is not a regular file", hint="pass a new file to --journal")
 
     def _lock(self) -> None:
-        import filelock
-
         try:
-            is_locked = filelock.lock_descriptor(self._descriptor, blocking=False)
+            is_locked = try_lock(self._descriptor)
         except OSError as error:
             if not is_unsupported(error):
                 raise
