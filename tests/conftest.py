@@ -21,16 +21,12 @@ from tests.support.redis_server import _shared_server, redis_server, shared_redi
 from tests.support.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
 
-# These tests need the program for Windows, or the imitation of macOS.
-collect_ignore_glob = ["macos/test_*.py", "windows/test_*.py"] if not Xapi.is_imitated else []
-
 # Tests keep their files in memory: on a virtual disk, a fifth of their time passes while xapi flushes what it stores.
 _MEMORY = Path("/dev/shm")
 _NEEDED = 4 * 2**30  # free bytes
 
-# Every run uses the same examples; `make soak` generates new ones.
+# Every run uses the same examples.
 settings.register_profile("xapi", deadline=None, derandomize=True, database=None)
-settings.register_profile("soak", deadline=None, max_examples=10_000, database=None, print_blob=True)
 settings.load_profile("xapi")
 
 

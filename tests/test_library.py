@@ -308,7 +308,6 @@ def test_overrides_are_settings_and_other_names_raise_an_error(program: Program,
     assert not (program.xapi.state / "tokens").exists()
 
 
-@pytest.mark.states("Messages name the parameters of open_client in place of the flags of commands.")
 def test_failures_name_parameters_and_not_flags_except_in_commands(program: Program) -> None:
     waiting = [request(), hang()]
     truncated = [request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"), hang()]

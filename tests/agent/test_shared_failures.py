@@ -132,10 +132,6 @@ def test_a_fresh_token_that_is_rejected_stops_the_logins_of_all(xapi: Xapi, acco
     assert "the API rejected a new token less than a minute ago" in second.err
 
 
-@pytest.mark.states(
-    "For processes with the same state directory, this applies even if another storage is used, or if the agent or the "
-    "Redis server is restarted."
-)
 def test_a_rejected_password_is_not_sent_again_after_the_keeper_was_killed(
     xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, env: Env
 ) -> None:

@@ -295,10 +295,6 @@ def test_the_documented_commands_share_the_keeper_over_ssh_while_the_connection_
     assert not (home / ".local/state/xapi/tokens").exists()
 
 
-@pytest.mark.states(
-    "If the agent stops while the connection is open, commands on the other machine exit with code 13 after "
-    "three seconds."
-)
 @pytest.mark.slow
 def test_a_forwarded_keeper_that_has_ended_is_an_error_within_seconds(
     xapi: Xapi, remote: Remote, keeper: KeeperProcess, sandbox: Sandbox, local: Environ

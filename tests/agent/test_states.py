@@ -216,10 +216,6 @@ def test_others_wait_for_an_agent_whose_start_was_killed(
     assert (stopped.pid, stopped.report()["tokens"]) == (pid, 1)
 
 
-@pytest.mark.states(
-    "If an agent is killed while it starts, the command that started it exits with code 1, and one of the "
-    "waiting commands starts a new agent."
-)
 def test_others_start_an_agent_in_place_of_one_that_was_killed_while_it_started(
     stopped: Agent, hold: Callable[[str], Held]
 ) -> None:

@@ -83,7 +83,6 @@ daemon.run(sys.argv[1], 3600.0, ready=lambda: print("ready", flush=True), warn=l
 
 
 @pytest.mark.parametrize("program", [_STOPPED_MASTER, _STOPPED_WORKER], ids=["master", "worker"])
-@pytest.mark.states("xapi agent start kills an agent that is not ready within 60 seconds, and exits with code 1.")
 @pytest.mark.slow
 def test_an_agent_that_is_stopped_while_it_starts_is_killed(stopped: Agent, tmp_path: Path, program: str) -> None:
     script, name = tmp_path / "python", tmp_path / "process"

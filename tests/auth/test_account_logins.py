@@ -42,8 +42,6 @@ def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_
     assert world.questions == []
 
 
-@pytest.mark.states("If none is available, the command exits with code 10.")
-@pytest.mark.states("Without one, xapi exits with code 10.")
 def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
     with pytest.raises(LoginNeeded) as caught:
         world.account().token()
@@ -55,9 +53,6 @@ def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
     )
 
 
-@pytest.mark.states(
-    "If xapi still has the old password when it has to log in, the API rejects it and the command exits with code 10."
-)
 def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: World) -> None:
     for _ in range(3):
         with pytest.raises(LoginRefused):

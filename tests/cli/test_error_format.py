@@ -258,10 +258,6 @@ def test_no_memory_for_a_report_is_json_too(monkeypatch: pytest.MonkeyPatch, cap
     assert capfd.readouterr().err == f"{expected}\n"
 
 
-@pytest.mark.states(
-    "token show masks it in the logs: it also prints the workflow command ::add-mask:: on stderr,"
-    " even with --error-format json."
-)
 def test_each_mask_for_github_actions_is_a_command_of_the_runner(xapi: Xapi, sandbox: Sandbox) -> None:
     xapi("login", env=sandbox.settings)
     outcome = xapi("token", "show", env={**sandbox.settings, **JSON, "GITHUB_ACTIONS": "true"})

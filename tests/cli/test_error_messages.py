@@ -246,7 +246,6 @@ def test_a_hint_does_not_depend_on_which_flags_were_loaded(xapi: Xapi) -> None:
 # errors that need their own server or state
 
 
-@pytest.mark.states("If you log in as that user, xapi request exits with code 4, because the API responds with 403.")
 def test_the_error_for_403_names_the_required_rights(xapi: Xapi, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
 

@@ -125,10 +125,6 @@ def test_a_compressed_response_is_decoded(xapi: Xapi) -> None:
         (response("200 OK", b'{"a', "Content-Length: 10"), 11, "was truncated after 3 bytes"),
     ],
 )
-@pytest.mark.states(
-    "If the response is not an API description, such as an HTML page, xapi exits with code 11, and the error says "
-    "what was received."
-)
 def test_a_response_that_is_not_a_document_is_one_error(xapi: Xapi, received: bytes, code: int, error: str) -> None:
     with Server([request(), send(received)]) as server:
         shown = xapi("api", "load", "/a", env=bearing(server))
@@ -164,7 +160,6 @@ def test_the_json_error_for_a_response_that_is_not_a_description_has_its_status_
         (b'{"swagger": "2.0"}', "api.json contains no operations; check that it is complete"),
     ],
 )
-@pytest.mark.states("If a file or stdin does not contain a description, xapi exits with code 2.")
 def test_a_file_that_is_not_a_document_is_a_usage_error(xapi: Xapi, content: bytes, error: str) -> None:
     write(xapi, content)
 

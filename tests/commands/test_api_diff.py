@@ -35,7 +35,6 @@ LINES = "breaking\tGET\t/a\tquery parameter limit added, required\nbreaking\tGET
 SUMMARY = "xapi: 3 changes, 2 breaking\n"
 
 
-@pytest.mark.states("If there are changes, api diff exits with code 1; if there are none, with 0.")
 def test_a_file_is_compared_with_the_loaded_description(xapi: Xapi) -> None:
     load(xapi, OLD)
     write(xapi, NEW, "new.json")
@@ -75,7 +74,6 @@ def test_the_loaded_description_stays_until_it_is_loaded_again(xapi: Xapi) -> No
     assert xapi("api", "diff").code == 0
 
 
-@pytest.mark.states("If something changed, api diff exits with code 1, and stdout says what.")
 def test_a_document_of_the_api_is_requested_again(xapi: Xapi) -> None:
     replies = [[request(), send(response("200 OK", as_bytes(each)))] for each in (OLD, NEW)]
     with Server(*replies) as server:

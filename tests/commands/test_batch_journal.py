@@ -99,10 +99,6 @@ def test_an_input_that_ends_before_a_line_that_was_sent_has_changed(xapi: Xapi, 
     assert "the input has changed (it had more than 3 lines) since the journal " in shorter[2]
 
 
-@pytest.mark.states(
-    "If the input has changed, the account is different, or another process is writing the journal, "
-    "xapi exits with code 2."
-)
 def test_a_journal_of_another_account_or_writer_is_a_usage_error(xapi: Xapi, tmp_path: Path) -> None:
     journal, other = str(tmp_path / "j"), tmp_path / "other"
     other.write_text("important\n")
@@ -162,7 +158,6 @@ def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, t
     assert printed  # the killed runs had got somewhere
 
 
-@pytest.mark.states("If the journal cannot be written, xapi exits with code 14.")
 def test_a_full_disk_exits_with_14_and_the_written_journal_lines_are_valid(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(600))
     args = ("batch", "-j", "4", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
@@ -269,9 +264,6 @@ def test_fail_fast_works_with_a_journal(xapi: Xapi, tmp_path: Path) -> None:
     assert set(api.counts.values()) == {1}
 
 
-@pytest.mark.states(
-    "If the path is not a regular file, or the file is not a journal, xapi exits with code 2 and leaves it as it is."
-)
 def test_a_file_that_is_not_a_journal_is_not_modified(xapi: Xapi, tmp_path: Path) -> None:
     file = tmp_path / "precious"
     file.write_text("precious\n")

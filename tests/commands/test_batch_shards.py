@@ -52,7 +52,6 @@ def test_an_invalid_shard_or_rate_is_a_usage_error_before_anything_is_sent(xapi:
     assert f"xapi: error: {args[0]}: '{args[1]}' is not a valid {args[0][2:]}; write " in err
 
 
-@pytest.mark.states("A journal is bound to its shard: with a different --shard, or none, xapi exits with code 2.")
 def test_a_journal_resumes_its_shard_and_refuses_another(xapi: Xapi, tmp_path: Path) -> None:
     args = ("--ordered", "--journal", str(tmp_path / "j"))
     with Api() as api:

@@ -34,11 +34,6 @@ def test_20_000_lines_with_order_and_journal_need_less_than_120_mib(xapi: Xapi, 
     _memory(xapi, tmp_path, 20_000, 60)
 
 
-@pytest.mark.soak
-def test_a_million_lines_with_order_and_journal_need_less_than_120_mib(xapi: Xapi, tmp_path: Path) -> None:
-    _memory(xapi, tmp_path, 1_000_000, 1800)
-
-
 @pytest.mark.slow
 def test_large_bodies_in_flight_share_one_budget(xapi: Xapi) -> None:
     with Api(lambda received: Reply(b"x" * (9 * 2**20), headers=TEXT)) as api:

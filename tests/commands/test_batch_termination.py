@@ -46,10 +46,6 @@ def test_max_time_limits_the_batch(xapi: Xapi) -> None:
         (signal.SIGHUP, 129, "terminated: finishing 4 requests in flight for at most 8 s"),
     ],
 )
-@pytest.mark.states("After Ctrl-C, xapi waits for the requests in flight and exits with code 130.")
-@pytest.mark.states(
-    "SIGTERM and SIGHUP have the same effect, with exit codes 143 and 129, but xapi waits for at most 8 s."
-)
 def test_after_a_signal_the_requests_in_flight_finish_and_a_hint_explains_how_to_resume(
     xapi: Xapi, tmp_path: Path, number: signal.Signals, code: int, note: str
 ) -> None:

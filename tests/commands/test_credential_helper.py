@@ -79,9 +79,6 @@ def test_the_expiry_is_omitted_if_it_is_unknown(xapi: Xapi) -> None:
         "ftp://api.test/",
     ],
 )
-@pytest.mark.states(
-    "If the origin of the URL differs from that of the base URL, xapi exits with code 2 without printing a token."
-)
 def test_another_origin_exits_with_2_and_prints_no_token(xapi: Xapi, url: str) -> None:
     env: Environ = {"XAPI_BASE_URL": "https://api.test/v1", "XAPI_TOKEN": "abc"}
     outcome = xapi(*GET, env=env, input=_request(url))

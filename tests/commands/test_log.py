@@ -175,9 +175,6 @@ def test_a_request_that_was_not_sent_is_not_logged(xapi: Xapi, log: Path) -> Non
 
 @pytest.mark.parametrize("command", ["request", "batch", "proxy", "login"])
 @pytest.mark.parametrize("name", ["nowhere/log", ".", "pipe"])
-@pytest.mark.states(
-    "If FILE cannot be opened, or is not a regular file, xapi exits with code 14 before it sends anything."
-)
 def test_nothing_is_sent_if_the_file_cannot_be_opened(xapi: Xapi, sandbox: Sandbox, name: str, command: str) -> None:
     os.mkfifo(xapi.home / "pipe")
     rest = {"request": ["/x-api/me"], "batch": [], "proxy": ["--", "true"], "login": []}[command]
@@ -191,7 +188,6 @@ def test_nothing_is_sent_if_the_file_cannot_be_opened(xapi: Xapi, sandbox: Sandb
 
 
 @pytest.mark.parametrize("command", ["request", "batch"])
-@pytest.mark.states("--log /dev/null turns off the log of the profile for one command.")
 def test_the_null_device_turns_off_the_log_of_the_profile(
     xapi: Xapi, sandbox: Sandbox, log: Path, command: str
 ) -> None:
@@ -215,9 +211,6 @@ def test_the_null_device_turns_off_the_log_of_the_profile(
         (["batch", "--journal"], "--journal"),
         (["batch"], "FILE"),
     ],
-)
-@pytest.mark.states(
-    "The file of -o, --meta, --failed or --journal, or the input of a batch, cannot also be the log (exit code 2)."
 )
 def test_the_log_cannot_be_another_file_of_the_command(
     xapi: Xapi, log: Path, tmp_path: Path, args: list[str], role: str, by: str
@@ -249,7 +242,6 @@ def test_the_log_can_be_the_file_of_stdout(xapi: Xapi, log: Path) -> None:
     assert [line["path"] for line in lines(log) if "method" in line] == ["/a", "/b"]
 
 
-@pytest.mark.states("With >, they would overwrite it (exit code 2).")
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 @pytest.mark.parametrize("command", ["request /x-api/me", "batch"])
 def test_a_stream_that_would_overwrite_the_log_is_refused(
@@ -602,7 +594,6 @@ def test_a_part_of_a_line_that_another_process_left_tears_no_line(xapi: Xapi, lo
     assert [json.loads(line)["path"] for line in found[-3:]] == ["/1", "/2", "/3"]
 
 
-@pytest.mark.states("If a line cannot be written later, xapi warns and continues.")
 def test_a_log_that_cannot_be_written_is_a_warning(xapi: Xapi, log: Path) -> None:
     reply = send(response(body=b"{}"))
 

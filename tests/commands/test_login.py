@@ -225,11 +225,6 @@ def test_the_hint_for_a_truncated_response_is_to_log_in_again(xapi: Xapi, trunca
         (b"", 11),
     ],
 )
-@pytest.mark.states(
-    "4xx from the API, except 401; 4xx from the token endpoint, except 400, 401, 403 and 422",
-    "not authenticated: the login was rejected (400, 401, 403 or 422), xapi has no password or may not log in "
-    "(--no-login), or the API rejected a new token or your own token (401)",
-)
 def test_each_failure_of_the_token_endpoint_has_its_exit_code(xapi: Xapi, response: bytes, code: int) -> None:
     with Server([request(), send(response)]) as server:
         outcome = xapi("login", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "CANARY"})
@@ -327,7 +322,6 @@ def test_a_login_stores_its_token_in_the_real_keyring(
     assert shared_gnome_keyring.labels() == []
 
 
-@pytest.mark.states("Without them, a login may succeed, but requests fail with 403 (exit code 4).")
 def test_a_user_without_master_rights_can_log_in(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(
         "login", "--base-url", sandbox.base_url, "-u", MEMBER.email, "--password-stdin", input=MEMBER.password
@@ -337,7 +331,6 @@ def test_a_user_without_master_rights_can_log_in(xapi: Xapi, sandbox: Sandbox) -
 
 
 @pytest.mark.parametrize("host", ["api.localhost", "localhost", "api.test"])
-@pytest.mark.states("xapi warns at each login.")
 def test_plain_http_through_a_proxy_causes_a_warning_regardless_of_the_name(xapi: Xapi, host: str) -> None:
     with Server([request(), send(response("200 OK", b'{"access_token":"t"}'))]) as proxy:
         env = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "HTTP_PROXY": proxy.url}
@@ -349,7 +342,6 @@ def test_plain_http_through_a_proxy_causes_a_warning_regardless_of_the_name(xapi
     )
 
 
-@pytest.mark.states("xapi warns at each login, before it sends the password.")
 def test_plain_http_causes_a_warning_even_if_the_login_is_rejected(xapi: Xapi) -> None:
     with Server([request(), send(response("401 No"))]) as proxy:
         env = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "x", "HTTP_PROXY": proxy.url}

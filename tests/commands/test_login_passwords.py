@@ -50,7 +50,6 @@ def test_a_password_command_is_not_looked_up_in_relative_directories_of_path(
     assert outcome.err.startswith("xapi: error: password_command 'getpw' cannot be run: No such file or directory; ")
 
 
-@pytest.mark.states("If you set a command that contains shell syntax but no shell, xapi prints a warning.")
 def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("login", *account_of(sandbox), "--password-command", "echo pw > /dev/null")
 
@@ -58,7 +57,6 @@ def test_shell_syntax_in_a_password_command_causes_a_warning(xapi: Xapi, sandbox
     assert outcome.err.startswith("xapi: warning: --password-command: > is shell syntax, but the command runs without")
 
 
-@pytest.mark.states("--no-input turns off prompts: without a password, login exits with code 10.")
 def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("login", *account_of(sandbox), input="CANARY\n") == Outcome(
         10,
@@ -109,10 +107,6 @@ def test_a_password_command_without_a_program_is_invalid_and_no_other_source_is_
     assert sandbox.login_attempts == 1
 
 
-@pytest.mark.states(
-    "xapi does not expand ~ or $HOME in the arguments of the command: put a command with $HOME in double quotes,"
-    " so that your shell expands it:"
-)
 def test_the_hint_says_that_a_tilde_is_not_expanded(xapi: Xapi, sandbox: Sandbox) -> None:
     (xapi.home / "password").write_text(f"{MASTER.password}\n")
     for_shell = xapi("profile", "set", "password_command", "cat ~/password")
@@ -199,10 +193,6 @@ def test_the_keyring_stores_the_password_only_with_consent(xapi: Xapi, sandbox: 
     assert xapi("login", env=without).code == 10
 
 
-@pytest.mark.states(
-    "--no-remember also deletes a password that is already stored, even if an earlier login stored it with another "
-    "storage option."
-)
 def test_no_remember_deletes_a_password_in_another_storage_and_keeps_its_token(xapi: Xapi, sandbox: Sandbox) -> None:
     items = xapi.home / "items.json"
     env = {**xapi.fake_keyring(), "XAPI_STORAGE": None, **sandbox.settings}

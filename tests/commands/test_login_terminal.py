@@ -37,7 +37,6 @@ def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi:
     assert b"Remember" not in terminal.seen  # a file never contains a password
 
 
-@pytest.mark.states("With auto and without a keyring, login exits with code 13, because the token would not be stored.")
 def test_the_store_is_probed_before_the_first_prompt(xapi: Xapi) -> None:
     with xapi.on_terminal("login", env={"XAPI_STORAGE": "auto"}, columns=200) as terminal:
         assert terminal.wait() == 13
@@ -283,7 +282,6 @@ def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandb
     )
 
 
-@pytest.mark.states("That output is never logged.")
 def test_stderr_of_a_password_command_is_shown_on_a_terminal_and_not_logged(xapi: Xapi, sandbox: Sandbox) -> None:
     args = ("login", *account_of(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
     failed = "xapi: error: password_command 'sh' failed with exit code 2; run the command yourself to see why"
@@ -456,10 +454,6 @@ def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) ->
     assert xapi("token", "status", "--base-url", server.url, "-u", "me").code == 10
 
 
-@pytest.mark.states(
-    "login prompts for it on a terminal; otherwise exit code 2",
-    "If a login needs a password that xapi does not have, xapi exits with code 10.",
-)
 def test_no_input_never_prompts(xapi: Xapi, sandbox: Sandbox) -> None:
     for args, env in ((("--no-input",), {}), ((), {"XAPI_NO_INPUT": "1"})):
         with xapi.on_terminal("login", *account_of(sandbox), *args, env=env) as terminal:

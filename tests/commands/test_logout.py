@@ -113,9 +113,6 @@ def test_a_damaged_entry_does_not_prevent_the_logout_of_the_other_accounts(xapi:
     assert outcome.err.endswith(f"xapi: logged out of {MASTER.email} at {sandbox.base_url}\n")
 
 
-@pytest.mark.states(
-    "If a store cannot be reached, logout deletes the other data of the account and exits with code 13."
-)
 def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", "-p", "member", env={**xapi.fake_keyring("Raising"), **member})

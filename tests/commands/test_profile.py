@@ -160,7 +160,6 @@ def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, li
     assert xapi("profile", "list").code == 0
 
 
-@pytest.mark.states("profile set warns if no certificate can be read from the value.")
 def test_set_warns_of_a_ca_bundle_without_certificates(xapi: Xapi, tmp_path: Path) -> None:
     missing, other = xapi.home / "missing.pem", xapi.home / "other.pem"
     other.write_text("no certificate")
@@ -278,10 +277,6 @@ NOT_UTF8 = (
 
 
 @pytest.mark.parametrize("key", ["password_command", "redis_password_command", "ca_bundle", "log", "headers"])
-@pytest.mark.states(
-    "login and profile set exit with code 2 if a value or the path of the current directory, which a relative path "
-    "needs, is not valid UTF-8."
-)
 def test_a_value_that_is_not_valid_utf_8_is_refused(xapi: Xapi, key: str) -> None:
     write_config(xapi)
     outcome = xapi("profile", "set", key, b"X:\xff")

@@ -63,7 +63,6 @@ def test_unset_of_a_key_that_is_not_set_changes_nothing(xapi: Xapi, args: tuple[
     assert config_of(xapi) == WRITTEN
 
 
-@pytest.mark.states("profile unset base_url warns that the command now runs for any base URL.")
 def test_unset_of_the_base_url_warns_if_the_password_command_is_no_longer_bound_to_it(xapi: Xapi) -> None:
     write_config(xapi)
 
@@ -291,9 +290,6 @@ def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
     assert config_of(xapi) == WRITTEN
 
 
-@pytest.mark.states(
-    "An unknown key, a wrong type or invalid TOML is an error (exit code 2), and the error names the key."
-)
 def test_every_command_reports_an_invalid_file_and_leaves_it_unchanged(xapi: Xapi) -> None:
     write_config(xapi, "[profiles.work]\nbaseurl = 'x'\n")
 

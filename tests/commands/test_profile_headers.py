@@ -94,7 +94,6 @@ def test_they_are_not_sent_to_another_account(xapi: Xapi, how: str) -> None:
     assert b"X-Team" not in server.received[0]
 
 
-@pytest.mark.states("If a login changes the account of a profile, xapi removes the headers and prints a warning.")
 def test_a_login_that_changes_the_base_url_removes_them(xapi: Xapi, sandbox: Sandbox) -> None:
     configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
 
@@ -120,7 +119,6 @@ def test_a_profile_that_loses_its_base_url_sends_them_anywhere_with_a_warning(xa
     )
 
 
-@pytest.mark.states("profile set base_url warns that it now runs for the new one.")
 def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
     configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
 
@@ -132,7 +130,6 @@ def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) ->
     )
 
 
-@pytest.mark.states("A change of the username causes the same warnings.")
 def test_a_new_username_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
     configured(xapi, "https://api.test", f'username = "me"\npassword_command = ["cat", "pw"]\n{HEADERS}')
 

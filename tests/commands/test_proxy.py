@@ -35,7 +35,6 @@ def test_any_client_uses_the_api_with_the_key_and_never_sees_the_token(xapi: Xap
     assert sandbox.user_of(running.settings["XAPI_TOKEN"]) is None
 
 
-@pytest.mark.states("sandbox and proxy without a command serve until Ctrl-C, and then exit with code 0.")
 @pytest.mark.parametrize("args", [(), ("--port", "0")])
 def test_ctrl_c_ends_the_proxy_with_exit_code_0(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]) -> None:
     with xapi.on_terminal("proxy", *args, env={**sandbox.settings, "XAPI_TOKEN": TOKEN}) as terminal:

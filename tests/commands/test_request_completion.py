@@ -148,7 +148,6 @@ def test_each_profile_offers_its_own_paths(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request -p none /p").out == ":nothing 0\n"
 
 
-@pytest.mark.states("With another base URL, xapi neither warns nor completes paths.")
 def test_another_base_url_offers_no_paths(xapi: Xapi) -> None:
     load(xapi, SWAGGER, XAPI_BASE_URL="https://api.test/v2")
 
@@ -157,7 +156,6 @@ def test_another_base_url_offers_no_paths(xapi: Xapi) -> None:
     assert complete(xapi, "xapi request /v2/p").out == "/v2/pets/{id}\n/v2/pets/{id}/photo\n"
 
 
-@pytest.mark.states("Completion never sends a request.")
 def test_completion_sends_nothing(xapi: Xapi) -> None:
     load(xapi)
     with Server([close()]) as server:

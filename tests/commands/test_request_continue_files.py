@@ -69,10 +69,6 @@ def test_a_damaged_part_is_downloaded_again(xapi: Xapi, out: Path, damage: str) 
 
 
 @pytest.mark.parametrize("change", FOREIGN)
-@pytest.mark.states(
-    "If projects.json.part or projects.json.part.json exists and xapi did not create it, xapi exits with code "
-    "2 and leaves the file as it is."
-)
 def test_files_of_the_user_are_neither_changed_nor_removed(xapi: Xapi, out: Path, change: str) -> None:
     with Files() as files:
         start_half(xapi, files, out)

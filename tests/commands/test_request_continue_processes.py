@@ -16,7 +16,6 @@ from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, Step, forever, hang, request, send
 
 
-@pytest.mark.states("If another process is downloading the same file, xapi exits with code 2.")
 def test_two_processes_do_not_write_the_same_part(xapi: Xapi, out: Path) -> None:
     with Files() as files:
         with stopped(xapi, files, out) as process:

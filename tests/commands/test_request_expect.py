@@ -37,9 +37,6 @@ UNMET = {
 
 
 @pytest.mark.parametrize("text, reason", UNMET.items(), ids=UNMET)
-@pytest.mark.states(
-    "If the filter yields false, null or nothing, xapi exits with code 6, and the error quotes the filter."
-)
 def test_a_response_that_does_not_meet_the_filter_is_an_error_that_quotes_it(
     xapi: Xapi, text: str, reason: str
 ) -> None:

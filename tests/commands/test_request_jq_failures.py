@@ -35,7 +35,6 @@ def test_a_filter_that_reads_more_input_than_there_is_says_so(xapi: Xapi) -> Non
 
 
 @pytest.mark.parametrize("text", [".[", "unknown_function", "{a:"])
-@pytest.mark.states("If a filter does not compile, xapi exits with code 2 before anything is sent.")
 def test_a_filter_that_does_not_compile_exits_with_2_before_anything_is_sent(xapi: Xapi, text: str) -> None:
     with PageServer(numbered(1)) as server:
         outcome = xapi("request", "/items", "--jq", text, env=bearing(server))
@@ -56,7 +55,6 @@ def test_a_filter_with_many_errors_is_one_error_at_once(xapi: Xapi) -> None:
     assert "to_date/1 is not defined" in outcome.err
 
 
-@pytest.mark.states("If the filter fails on the data, or the body is not JSON, xapi exits with code 1.")
 def test_a_filter_that_fails_exits_with_1_after_the_results_before(xapi: Xapi) -> None:
     with PageServer(lambda target: page(b'{"a": 1}\n[2]\n{"a": 3}')) as server:
         outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))

@@ -25,7 +25,6 @@ from xapi_cli.request.jq.child import MAX_DOCUMENT
 from xapi_cli.sandbox import Sandbox
 
 
-@pytest.mark.states("If the filter needs more than 2 GiB of memory on Linux, xapi exits with code 1.")
 def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1])) as server:
         text = '.[0], (reduce range(40) as $_ ("x"; . + .))'
@@ -59,7 +58,6 @@ class compile:
         ),
     ],
 )
-@pytest.mark.states("Without libjq, xapi exits with code 2.")
 def test_without_a_usable_library_the_error_says_how_to_install_it(
     xapi: Xapi, tmp_path: Path, sandbox: Sandbox, code: str | None, reason: str
 ) -> None:
@@ -115,7 +113,6 @@ def test_all_pages_share_one_process(xapi: Xapi) -> None:
     assert processes[0] == processes[1] == processes[2]
 
 
-@pytest.mark.states("If a document is larger than 64 MiB, xapi exits with code 11.")
 def test_a_document_that_is_too_large_for_libjq_exits_with_11(xapi: Xapi) -> None:
     body = b"1\n[" + b" " * MAX_DOCUMENT + b"]"
     with PageServer(lambda target: page(body)) as server:

@@ -143,8 +143,6 @@ def test_the_error_for_a_rejected_request_has_a_hint(xapi: Xapi, args: list[str]
         ("500 No", 5), ("503 No", 5), ("599 No", 5), ("401 No", 10),
     ],
 )  # fmt: skip
-@pytest.mark.states("With --no-check-status, xapi exits with code 0 for any final status except 401, which remains 10.")
-@pytest.mark.states("For 304, xapi exits with code 0, because it is the response to a conditional request.")
 def test_the_exit_code_follows_the_final_status(xapi: Xapi, status: str, code: int) -> None:
     body = b"" if status[:3] in {"204", "304"} else b"body"
     with Server([serve(response(status, body))]) as server:
@@ -157,7 +155,6 @@ def test_the_exit_code_follows_the_final_status(xapi: Xapi, status: str, code: i
     assert unchecked.err == (outcome.err if code == 10 else "")
 
 
-@pytest.mark.states("With --no-login, a command that would log in exits with code 10.")
 def test_no_login_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
     missing = xapi("request", "/x-api/me", "--no-login", env=sandbox.settings)
     assert (missing.code, missing.out, sandbox.requests) == (10, "", 0)

@@ -133,9 +133,6 @@ TRUNCATED = {
 
 
 @pytest.mark.parametrize("how", TRUNCATED)
-@pytest.mark.states("With -o, the file is left as it was.")
-@pytest.mark.states("If a body is truncated, xapi exits with code 11, and -o leaves no partial file.")
-@pytest.mark.states("exits with code 11; the -o file is unchanged")
 def test_a_truncated_body_exits_with_11_after_the_received_part(xapi: Xapi, tmp_path: Path, how: str) -> None:
     sent, arrived = TRUNCATED[how]
     (tmp_path / "out").write_bytes(b"old")
@@ -251,7 +248,6 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 _FULL = re.compile("No space left on device|File too large")
 
 
-@pytest.mark.states("-o writes the whole body, or leaves the file as it was.")
 def test_a_full_disk_exits_with_14_and_leaves_the_file_unchanged(xapi: Xapi, small_disk: SmallDisk) -> None:
     (small_disk.directory / "out").write_bytes(b"old")
     with Server([request(), send(response("200 OK", b"x" * 3_000_000))]) as server:

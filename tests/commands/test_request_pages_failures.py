@@ -154,10 +154,6 @@ def test_the_output_file_is_unchanged_unless_all_pages_arrive(xapi: Xapi, out: P
     assert "to continue" not in outcome.err  # nothing was written
 
 
-@pytest.mark.states(
-    "If a page is larger than 64 MiB, is not valid JSON, or links to a page that was already requested, xapi "
-    "exits with code 11."
-)
 def test_a_page_of_more_than_64_mib_exits_with_11(xapi: Xapi) -> None:
     block = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     endless = [request(), send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), forever(block)]

@@ -95,7 +95,6 @@ def test_no_follow_exits_with_3_and_prints_the_body_and_the_target(xapi: Xapi) -
     )
 
 
-@pytest.mark.states("If the request fails, the file is unchanged.")
 @pytest.mark.parametrize("options", [["--no-follow"], ["a=1"], []])
 def test_a_redirect_that_is_not_followed_leaves_the_file_of_o_unchanged(
     xapi: Xapi, tmp_path: Path, options: list[str]

@@ -13,7 +13,7 @@ from tests.support.servers import OK, Peer, Server, forever, request, send
 
 MEBIBYTE = 1024 * 1024
 LIMIT = 100 * MEBIBYTE  # of resident memory
-SIZES = [pytest.param(300, id="300 MiB"), pytest.param(2048, id="2 GiB", marks=pytest.mark.soak)]
+SIZES = [pytest.param(300, id="300 MiB")]
 
 # Runs a program and writes its maximum resident size, in bytes, to a file.
 _MEASURED = """

@@ -105,7 +105,6 @@ def test_a_signal_terminates_a_request_silently_and_immediately(xapi: Xapi, phas
     assert _temporary_files(xapi) == []
 
 
-@pytest.mark.states("When the time is up, xapi exits with code 12:")
 @pytest.mark.parametrize("phase", PHASES)
 def test_max_time_ends_a_request_in_any_phase(xapi: Xapi, phase: str) -> None:
     limit = 20 if phase == "retry" else 1

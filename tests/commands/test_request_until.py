@@ -114,9 +114,6 @@ def test_retry_after_prolongs_the_wait_and_a_long_one_ends_it(xapi: Xapi) -> Non
     assert json.loads(outcome.err)["elapsed_ms"] >= 1000
 
 
-@pytest.mark.states(
-    "After --max-time (by default 10 minutes), xapi exits with code 12, and the last body goes where --error-body says."
-)
 def test_after_the_time_limit_the_last_body_goes_where_errors_go(xapi: Xapi, tmp_path: Path) -> None:
     body, file = b'{"state":"running"}', tmp_path / "file"
     with Server([request(), send(RUNNING), request(), hang()]) as server:

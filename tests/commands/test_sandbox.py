@@ -23,7 +23,6 @@ def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     return dict(shlex.split(line)[1].split("=", 1) for line in lines)
 
 
-@pytest.mark.states("It prints a base URL and test credentials as shell export lines:")
 def test_the_sandbox_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
     process = xapi.start("sandbox")
 
@@ -108,7 +107,6 @@ def test_port_and_expires_in_are_used(xapi: Xapi) -> None:
     assert response.json()["expires_in"] == 7
 
 
-@pytest.mark.states("sandbox and proxy without a command serve until Ctrl-C, and then exit with code 0.")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int) -> None:
     process = xapi.start("sandbox")

@@ -158,7 +158,6 @@ def test_a_shell_can_evaluate_the_env_format(xapi: Xapi) -> None:
 _EXEC = "client.authentication.k8s.io"
 
 
-@pytest.mark.states("The credential has the apiVersion that kubectl requests, which is v1 or v1beta1.")
 @pytest.mark.parametrize(
     ("info", "version"),
     [

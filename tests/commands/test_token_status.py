@@ -28,7 +28,6 @@ def test_a_valid_token_is_described_without_the_secret_and_without_a_request(xap
     assert token not in outcome.out
 
 
-@pytest.mark.states("token status exits with code 0 only for a valid token, otherwise with 10.")
 def test_without_a_token_it_exits_with_10(xapi: Xapi) -> None:
     outcome = xapi("token", "status", "--base-url", "api.test", "-u", "me")
 
@@ -55,10 +54,6 @@ def test_it_never_logs_in(xapi: Xapi, sandbox: Sandbox) -> None:
     assert (sandbox.login_attempts, sandbox.requests) == (0, 0)
 
 
-@pytest.mark.states(
-    "xapi token status --min-ttl 7d exits with code 10, and so fails the step, if the token is missing, "
-    "expired, or has less than seven days left."
-)
 def test_less_time_than_min_ttl_is_short_and_none_is_expired(xapi: Xapi) -> None:
     with Sandbox(expires_in=3600) as sandbox:
         xapi("login", env=sandbox.settings)
@@ -124,7 +119,6 @@ def test_any_response_other_than_401_and_5xx_means_accepted(xapi: Xapi, head: st
     assert len(server.received) == 1
 
 
-@pytest.mark.states("With --check, it exits with code 5, 11 or 12 if the response is a 5xx or there is none.")
 def test_without_a_response_the_exit_code_is_that_of_the_failure(xapi: Xapi) -> None:
     with Server([hang()]) as server:
         args = ("--check", "/x", "--base-url", server.url, "--timeout", "0.5")
@@ -178,10 +172,6 @@ def test_a_terminal_gets_a_small_table(xapi: Xapi, sandbox: Sandbox) -> None:
     assert json.loads(terminal.seen)["state"] == "valid"
 
 
-@pytest.mark.states(
-    "Choose a path that requires the token: a response other than 401 from a public path, or a 404, does not show that"
-    " the token is valid."
-)
 def test_the_table_shows_the_response_to_the_check(xapi: Xapi, sandbox: Sandbox) -> None:
     login = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": MASTER.password}
     xapi("login", env=login)

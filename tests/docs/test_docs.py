@@ -143,7 +143,7 @@ def test_the_meanings_of_the_exit_codes_are_listed_once() -> None:
 
 
 def test_the_surface_lists_what_a_script_can_depend_on(forks: ForkServer | None) -> None:
-    assert SURFACE.read_text().splitlines() == surface(forks).splitlines(), "run `make surface`; see docs/releasing.md"
+    assert SURFACE.read_text().splitlines() == surface(forks).splitlines(), "run `make docs`; see docs/releasing.md"
 
 
 def test_every_field_of_token_show_status_and_meta_is_explained(xapi: Xapi, sandbox: Sandbox) -> None:

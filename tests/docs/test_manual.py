@@ -27,7 +27,7 @@ def read(xapi: Xapi, *args: str, columns: int = 80) -> subprocess.CompletedProce
 
 
 def test_the_man_pages_are_those_of_the_program() -> None:
-    assert {path.name: path.read_text() for path in MANUAL.iterdir()} == manual(), "run `make man`"
+    assert {path.name: path.read_text() for path in MANUAL.iterdir()} == manual(), "run `make docs`"
 
 
 def test_there_is_a_page_for_each_command() -> None:

@@ -87,12 +87,6 @@ def test_a_fault_is_one_clear_error_line_in_bounded_time_and_memory(
     _check(tmp_path, forks, FAULTS[name], PAIRS[name])
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_tried_with_every_command(tmp_path: Path, forks: ForkServer, name: str) -> None:
-    _check(tmp_path, forks, FAULTS[name], list(CALLERS))
-
-
 def _check(directory: Path, forks: ForkServer, fault: Fault, callers: list[str]) -> None:
     """Run *callers* concurrently with *fault*, and check the outcome of each."""
     with ExitStack() as stack:

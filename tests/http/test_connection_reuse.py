@@ -84,7 +84,6 @@ def test_an_idempotent_request_is_resent_when_a_reused_connection_fails(ending: 
         assert server.received[1].endswith(b"body")
 
 
-@pytest.mark.states("--retry does not resend a POST after a lost connection, unless you add --retry-unsafe.")
 def test_a_post_is_not_resent_when_a_reused_connection_fails() -> None:
     with Server([request(), send(OK), request()], [serve()]) as server, client() as http:
         http.get(server.url)

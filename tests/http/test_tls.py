@@ -177,7 +177,6 @@ def test_an_unusable_bundle_is_reported_by_name(tmp_path: Path, content: bytes |
         assert str(caught.value) == f"{setting}: {shown} {flaw}; set it to a {what}"
 
 
-@pytest.mark.states("In a directory, files without a certificate are ignored.")
 @pytest.mark.parametrize("name", ["a.pem", "z.pem"])
 def test_a_private_key_in_a_directory_of_certificates_is_ignored(
     ca: trustme.CA, server: Server, bundle: Path, tmp_path: Path, name: str

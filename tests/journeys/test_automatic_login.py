@@ -95,7 +95,6 @@ def test_no_process_logs_in_if_another_process_has_stored_a_newer_token(xapi: Xa
     assert b"Bearer newer" in b"".join(server.received[1:])
 
 
-@pytest.mark.states("The command exits with code 10.")
 def test_a_second_401_exits_with_10_and_stops_logins_for_a_minute(xapi: Xapi) -> None:
     login, refusal = [request(), send(_api())], [serve(_refuse_all())]
     with Server(login, refusal) as server:
@@ -111,7 +110,6 @@ def test_a_second_401_exits_with_10_and_stops_logins_for_a_minute(xapi: Xapi) ->
     assert sum(data.count(b"POST /x-api/token") for data in server.received) == 1
 
 
-@pytest.mark.states("It never stores or renews it, and a 401 is final.")
 def test_a_supplied_token_is_never_renewed(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_TOKEN": "abc"})
 
@@ -131,10 +129,6 @@ def test_a_failed_login_sets_the_exit_code_and_prints_nothing_on_stdout(xapi: Xa
     assert "no password source is available; run `xapi login`" in without.err
 
 
-@pytest.mark.states(
-    "For processes with the same state directory, this applies even if another storage is used, or if the agent or the "
-    "Redis server is restarted."
-)
 def test_a_rejected_password_is_not_sent_again_with_another_storage(
     xapi: Xapi, sandbox: Sandbox, keeper: KeeperProcess, shared_redis: RedisServer
 ) -> None:

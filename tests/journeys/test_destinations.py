@@ -57,7 +57,6 @@ def _has_run(xapi: Xapi) -> bool:
         ["request /x-api/me", "token show", "token show --fresh", "exec true", "login", "batch"], ["flag", "variable"]
     ),
 )
-@pytest.mark.states("Without them, it exits with code 10.")
 def test_a_password_command_is_not_run_for_another_base_url(
     play: Xapi, sandbox: Sandbox, other: Sandbox, args: str, how: str
 ) -> None:
@@ -124,10 +123,6 @@ def test_a_password_command_given_with_a_base_url_is_stored_with_it(play: Xapi, 
     assert not _has_run(play)
 
 
-@pytest.mark.states(
-    "If a login changes the account of a profile, xapi removes the password_command and prints a warning, "
-    "unless --password-command supplies a new one."
-)
 def test_a_login_that_changes_the_base_url_removes_the_password_command(
     play: Xapi, sandbox: Sandbox, other: Sandbox
 ) -> None:
@@ -198,10 +193,6 @@ _COMMANDS = ["request DELETE /thing", "token show", "token status", "exec true",
         for row, command in enumerate(_COMMANDS)
         for column, selection in enumerate(["-p staging", "--base-url {staging}", "XAPI_PROFILE=staging"])
     ],
-)
-@pytest.mark.states(
-    "If --base-url, --profile, a variable or the profile selects a different base URL, the command exits with "
-    "code 2 before it sends anything."
 )
 def test_a_token_from_exec_is_not_used_for_another_base_url(
     prod: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], selection: tuple[str, ...]

@@ -164,7 +164,6 @@ def test_the_helper_gets_no_secret_in_its_arguments_or_its_environment(
     assert all(call["environ"].keys() & {"XAPI_STORAGE"} for call in fake_helper.calls)  # type: ignore[attr-defined]  # a dict
 
 
-@pytest.mark.states("After three seconds, xapi kills the helper and its child processes, and exits with code 13.")
 @pytest.mark.parametrize("command", [("login",), ("token", "show"), ME, ("logout",)])
 def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path, command: tuple[str, ...]

@@ -147,7 +147,6 @@ def test_completion_is_installed_only_in_the_users_own_home(xapi: Xapi, given: s
         for column, error in enumerate(["ENOLCK", "EOPNOTSUPP", "ENOSYS"])
     ],
 )
-@pytest.mark.states("If the file system does not support locks at all, xapi exits with code 13 and names the cause.")
 def test_a_file_system_without_locks_is_reported(xapi: Xapi, sandbox: Sandbox, error: str, storage: str) -> None:
     prefix = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"inject=flock:error={error}", str(PROGRAM))
     process = xapi.start(*ME, env={**sandbox.settings, "XAPI_STORAGE": storage}, argv=prefix)

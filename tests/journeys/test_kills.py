@@ -221,25 +221,11 @@ def test_a_kill_while_the_config_is_written_leaves_the_old_file_or_the_new_one(x
     assert os.listdir(xapi.config) == ["config.toml"]
 
 
-@pytest.mark.parametrize(
-    "storage, kills",
-    [
-        ("file", 10),
-        pytest.param("file", 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
-        pytest.param("keyring", 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
-    ],
-)
-def test_a_kill_at_a_random_moment_does_not_block_the_next_command(
-    xapi: Xapi, sandbox: Sandbox, request: pytest.FixtureRequest, storage: str, kills: int
-) -> None:
-    env: Env = {**sandbox.settings, "XAPI_STORAGE": storage}
-    session: KeyringSession | None = None
-    if storage == "keyring":
-        session = request.getfixturevalue("gnome_keyring")
-        env |= session.environ
+def test_a_kill_at_a_random_moment_does_not_block_the_next_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    env: Env = {**sandbox.settings}
     with Stopwatch() as watch:
         assert xapi(*LOGIN, env=env).code == 0
-    for _ in range(kills):
+    for _ in range(10):
         process = xapi.start(*LOGIN, env=env)
         time.sleep(random.uniform(0.1, 1.1) * watch.seconds)
         process.kill()
@@ -249,4 +235,3 @@ def test_a_kill_at_a_random_moment_does_not_block_the_next_command(
         assert sandbox.user_of(outcome.out.strip()) is not None
     _check_next_login_is_fast(xapi, env)
     assert len([path for path in xapi.state.rglob("*") if path.is_file()]) < 12
-    assert session is None or (session.lives, session.count("xapi")) == (True, 1)

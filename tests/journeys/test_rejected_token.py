@@ -66,10 +66,6 @@ def _rejections(xapi: Xapi) -> list[str]:
     ],
     indirect=["logged_in"],
 )
-@pytest.mark.states("After a 401, a script then exits with code 10 unless it has another source.")
-@pytest.mark.states(
-    "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
-)
 def test_a_final_401_is_shown_until_a_login(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]
 ) -> None:
@@ -84,10 +80,6 @@ def test_a_final_401_is_shown_until_a_login(
     assert _rejections(xapi) == []
 
 
-@pytest.mark.states(
-    "Each automatic login gets it from XAPI_PASSWORD; without it, a 401 ends the step with exit code 10."
-)
-@pytest.mark.states("After a 401, a script then exits with code 10 unless it has another source.")
 def test_after_a_401_a_script_needs_a_password_source(xapi: Xapi, sandbox: Sandbox) -> None:
     login = ("login", "--base-url", sandbox.base_url, "-u", MASTER.email)
     assert xapi(*login, env={"XAPI_PASSWORD": MASTER.password}).code == 0
@@ -126,10 +118,6 @@ def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_re
     "command",
     [("token", "show"), ("exec", "--", "sh", "-c", "echo $XAPI_TOKEN"), ("credential-helper", "get")],
     ids=["token show", "exec", "credential-helper get"],
-)
-@pytest.mark.states(
-    "xapi token show, exec and credential-helper get then log in instead of passing it on, except for token show "
-    "--no-login."
 )
 def test_a_rejected_token_is_not_passed_to_another_program(
     xapi: Xapi, sandbox: Sandbox, logged_in: Env, command: tuple[str, ...]

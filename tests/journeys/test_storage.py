@@ -157,15 +157,6 @@ def test_with_no_input_the_wait_for_a_keyring_is_as_short_as_in_a_script(xapi: X
     assert b"waiting" not in terminal.seen
 
 
-@pytest.mark.soak
-def test_on_a_terminal_a_command_waits_at_most_a_minute(xapi: Xapi) -> None:
-    args = ("token", "show", "--base-url", "api.test", "-u", "me")
-    with Stopwatch() as watch, xapi.on_terminal(*args, env=xapi.fake_keyring("Unresponsive")) as terminal:
-        terminal.expect("waiting for the keyring")
-        assert terminal.wait(75) == 13
-    assert 59 < watch.seconds < 66
-
-
 # a package with a plaintext backend
 
 

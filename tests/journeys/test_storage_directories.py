@@ -34,7 +34,6 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.states("If the disk is full, login exits with code 13 and the old token is preserved.")
 def test_a_failing_disk_fails_login_with_13_and_preserves_the_old_token(
     xapi: Xapi, sandbox: Sandbox, fault: str
 ) -> None:
@@ -64,8 +63,6 @@ def test_a_failing_disk_fails_login_with_13_and_preserves_the_old_token(
 
 
 @pytest.mark.parametrize("storage, code", [("file", 13), ("keyring", 0), ("none", 0)])
-@pytest.mark.states("If the state directory cannot be written, commands with the file store exit with code 13.")
-@pytest.mark.states("With other storage options, xapi prints one warning and continues without locks.")
 def test_an_unwritable_state_directory_exits_with_13_with_file_and_causes_one_warning_otherwise(
     xapi: Xapi, sandbox: Sandbox, storage: str, code: int
 ) -> None:

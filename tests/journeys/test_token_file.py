@@ -75,7 +75,6 @@ def test_each_command_reads_the_file(xapi: Xapi, env: Env, token_file: Path, con
     assert xapi("token", "show", env=env).out == "another\n"
 
 
-@pytest.mark.states("xapi token show --format env prints a line that unsets it.")
 def test_a_shell_that_evaluates_the_env_format_uses_that_token_instead_of_the_file(
     xapi: Xapi, env: Env, service: RotatingSandbox, token_file: Path
 ) -> None:
@@ -166,10 +165,6 @@ def test_a_client_of_the_library_uses_the_replaced_token(
         ],
         [(ME,), (("token", "show"),), (("batch",),), (("exec", "--", "true"),)],
     ),
-)
-@pytest.mark.states(
-    "If the file is missing, empty, not a regular file, larger than 64 KiB, or contains anything but a token, "
-    "xapi exits with code 2 before it sends anything."
 )
 def test_an_unusable_file_exits_with_2_and_nothing_is_sent(
     xapi: Xapi,

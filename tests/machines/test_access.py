@@ -95,7 +95,6 @@ def test_the_command_of_a_profile_is_not_run_for_another_server(
     assert not (xapi.home / "runs").exists()
 
 
-@pytest.mark.states("A password in the redis_url of the config file is an error (exit code 2).")
 def test_a_password_in_the_profile_is_refused(xapi: Xapi, sandbox: Sandbox) -> None:
     env: Env = {**sandbox.settings, "XAPI_STORAGE": "redis"}
     refused = xapi("profile", "set", "redis_url", "redis://:CANARY@host")

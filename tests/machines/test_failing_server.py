@@ -26,7 +26,6 @@ from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
         ),
     ],
 )
-@pytest.mark.states("exit code 13 within four seconds, and no login.")
 def test_an_unreachable_server_exits_with_13_within_4_seconds_and_causes_no_login(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer, how: str, command: str
 ) -> None:
@@ -132,10 +131,6 @@ def test_a_server_that_is_killed_and_restarted_causes_no_other_failure_than_13(
         assert xapi(*ME, env=env).code == 0
 
 
-@pytest.mark.states(
-    "For processes with the same state directory, this applies even if another storage is used, or if the agent or the "
-    "Redis server is restarted."
-)
 def test_a_rejected_password_is_not_sent_again_after_the_server_has_lost_its_data(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
 ) -> None:
@@ -153,7 +148,6 @@ def test_a_rejected_password_is_not_sent_again_after_the_server_has_lost_its_dat
     assert xapi(*ME, env=env).code == 0
 
 
-@pytest.mark.states("Otherwise exit code 13, and no login")
 def test_a_server_without_memory_serves_valid_tokens_and_causes_no_login(
     xapi: Xapi, sandbox: Sandbox, redis_server: RedisServer
 ) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from tests.proxy.running import proxy
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Peer, Server, request, send, wait_for
 from xapi_cli.sandbox import MASTER, Sandbox
-from xapi_cli.sandbox.description import DOCUMENT
 
 CLIENTS = 32
 
@@ -142,37 +140,6 @@ def test_a_go_program_with_many_connections(xapi: Xapi, sandbox: Sandbox) -> Non
     assert "[200]\t960 responses" in out
     assert "Error distribution" not in out
     assert sandbox.logins == 2
-
-
-SDK = """
-import os
-from sdk import AuthenticatedClient
-from sdk.api.default import echo_post, me, projects
-from sdk.models import EchoPostBody, ProjectsStatus
-
-with AuthenticatedClient(base_url=os.environ["XAPI_BASE_URL"], token=os.environ["XAPI_TOKEN"]) as client:
-    print(me.sync(client=client).email)
-    print(*[each.name for each in projects.sync(client=client, status=ProjectsStatus.ACTIVE)], sep=", ")
-    print(echo_post.sync(client=client, body=EchoPostBody(name="a", tags=["b"])).text)
-"""
-
-
-def test_a_client_that_is_generated_from_the_description(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
-    (tmp_path / "openapi.json").write_text(json.dumps(DOCUMENT))
-    generate = ["generate", "--path", "openapi.json", "--output-path", "sdk", "--meta", "none"]
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(
-        [sys.executable, "-m", "openapi_python_client", *generate],
-        cwd=tmp_path, env=environ, check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    (tmp_path / "report.py").write_text(SDK)
-
-    with proxy(xapi, sandbox.settings) as running:
-        out = run_with(running.settings, sys.executable, "report.py", cwd=tmp_path)
-
-    email, names, text = out.splitlines()
-    assert (email, names) == (MASTER.email, "Winter Cup, Spring Open")
-    assert json.loads(text) == {"name": "a", "tags": ["b"]}
 
 
 def test_long_polls_of_many_clients_are_answered_when_there_is_something(xapi: Xapi) -> None:

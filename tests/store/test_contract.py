@@ -72,7 +72,6 @@ def test_accounts_are_separate(store: Store) -> None:
     assert [store.read(identity) is None for identity in identities] == [False, True, False, False]
 
 
-@pytest.mark.states("never stored", "The file contains the token but never the password.")
 def test_a_password_is_stored_only_if_the_storage_remembers_passwords(store: Store, storage: Storage) -> None:
     store.write(ME, Record(Token("token"), "pass\u00e9 \udcff'\"\\\n"))
     expected = "pass\u00e9 \udcff'\"\\\n" if storage.remembers_passwords else None

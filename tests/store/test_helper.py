@@ -187,7 +187,6 @@ def test_a_child_process_that_the_helper_leaves_running_does_not_delay(opened: O
         ("print('User interaction is not allowed. CANARY'); sys.exit(1)", "get` failed: the keychain is locked"),
     ],
 )
-@pytest.mark.states("xapi never shows what the helper prints, because it may contain the token.")
 def test_each_failure_of_a_helper_is_an_error_without_what_it_printed(
     opened: Open, tmp_path: Path, code: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

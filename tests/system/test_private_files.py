@@ -43,7 +43,6 @@ def test_new_directories_are_private(tmp_path: Path, umask: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [0o755, 0o770])
-@pytest.mark.states("If other users can enter the directory of the file store, xapi prints a warning.")
 def test_the_mode_of_an_existing_directory_is_never_changed(tmp_path: Path, notes: list[str], bits: int) -> None:
     directory = tmp_path / "directory"
     directory.mkdir()

@@ -1,4 +1,4 @@
-"""Generates documents from the program: `make docs man completions surface` writes them, tests compare them."""
+"""Generates documents from the program: `make docs` writes them, tests compare them."""
 
 import re
 import subprocess
@@ -165,4 +165,6 @@ def write_surface() -> None:
 
 
 if __name__ == "__main__":
-    {"docs": write_docs, "man": write_man, "completions": write_completions, "surface": write_surface}[sys.argv[1]]()
+    writers = {"docs": write_docs, "man": write_man, "completions": write_completions, "surface": write_surface}
+    for name in sys.argv[1:] or writers:
+        writers[name]()

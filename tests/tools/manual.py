@@ -38,7 +38,7 @@ def _page(name: str, command: Any, context: Any) -> str:
     summary, _, more = text.partition("\n\n")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [
-        '.\\" Made by `make man` from the program: change its help, not this.',
+        '.\\" Made by `make docs` from the program: change its help, not this.',
         ".nr HY 0",  # no hyphenation
         f'.TH {_sign(name.upper())} 1 "" "xapi {__version__}" "xapi manual"',
         ".ad l\n.SH NAME",

@@ -1,4 +1,4 @@
-"""Lists what a script can depend on, one line each: `make surface` writes `.surface`, a test compares it.
+"""Lists what a script can depend on, one line each: `make docs` writes `.surface`, a test compares it.
 
 Names come from the tables of the program. Fields of an output have no table: they come from the output itself.
 """

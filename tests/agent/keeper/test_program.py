@@ -30,7 +30,6 @@ from xapi_cli.tokens import Identity
 UNWRITABLE = "/dev/null/state"
 
 
-@pytest.mark.states("With --storage agent, the token is kept in the memory of the agent and never written to disk.")
 def test_a_token_is_stored_used_described_and_deleted_and_no_file_contains_it(xapi: Xapi, env: Environ) -> None:
     login = xapi("login", env=env)
     assert login.code == 0
@@ -48,11 +47,6 @@ def test_a_token_is_stored_used_described_and_deleted_and_no_file_contains_it(xa
     assert xapi("token", "show", env=without_password(env)).code == 10
 
 
-@pytest.mark.states("xapi logs in again, or exits with code 10 if it has no password.")
-@pytest.mark.states(
-    "If a command other than login logs in while no agent is running, the token is not stored: the command warns, "
-    "and uses the token for that call only."
-)
 def test_when_the_agent_has_ended_there_is_no_stored_token(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
     assert xapi("login", env=env).code == 0
     assert keeper.cut_lifeline() == 0
@@ -131,7 +125,6 @@ def test_doctor_reports_that_memory_could_not_be_locked(xapi: Xapi, sandbox: San
         assert _check(xapi, env, "keeper") == ("pass", _passed("memory not locked (RLIMIT_MEMLOCK)"))
 
 
-@pytest.mark.states("If it does not respond, a command that needs its token exits with code 13 after 3 seconds.")
 @pytest.mark.slow
 def test_a_keeper_that_hangs_exits_with_13_in_time(xapi: Xapi, keeper: KeeperProcess, env: Environ) -> None:
     assert xapi("login", env=env).code == 0

@@ -19,7 +19,7 @@ def test_there_is_a_script_for_each_shell() -> None:
 
 @pytest.mark.parametrize("shell", COMPLETIONS)
 def test_a_script_is_the_one_that_the_program_prints(shell: str) -> None:
-    assert (ROOT / "completions" / COMPLETIONS[shell]).read_text() == completion(shell), "run `make completions`"
+    assert (ROOT / "completions" / COMPLETIONS[shell]).read_text() == completion(shell), "run `make docs`"
 
 
 @in_each_shell

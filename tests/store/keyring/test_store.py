@@ -146,7 +146,6 @@ def test_transient_errors_are_retried(run: Run) -> None:
     assert ended(run(code, fake("Flaky")))[0] == ["t True"]
 
 
-@pytest.mark.states("xapi reads back what it wrote, and login exits with code 13.")
 def test_a_keyring_that_is_not_persistent_is_detected(run: Run) -> None:
     message = f"KeyringNotPersistent: the keyring accepts records but does not store them; {REMEDY}"
     code = (

@@ -74,7 +74,6 @@ def test_an_explicit_login_takes_the_lock_over(first: SharedStore, second: Share
     assert not _lock(first)
 
 
-@pytest.mark.states("xapi never writes the password of the account to Redis.")
 def test_a_write_stores_the_token_and_releases_the_lock_in_one_step(
     first: SharedStore, second: SharedStore, shared_redis: RedisServer
 ) -> None:

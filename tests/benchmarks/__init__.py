@@ -1,1 +1,0 @@
-"""Measurements, as programs: nothing here is a test, because machines are noisy."""
