@@ -14,7 +14,6 @@ from hypothesis import settings
 import xapi_cli
 from tests.support.credential_helpers import _shared_password_store, fake_helper, shared_password_store  # noqa: F401 - fixtures
 from tests.support.fork_server import ForkServer
-from tests.support.keeper_process import keeper  # noqa: F401 - a fixture
 from tests.support.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
 from tests.support.program import PROGRAM, Xapi, fork_server
 from tests.support.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures

@@ -13,7 +13,6 @@ from xapi_cli.system.private_files import Unsafe
 
 CODES = {
     "XapiError": 1,
-    "AgentError": 1,
     "ChecksFailed": 1,
     "FilterError": 1,
     "UsageError": 2,

@@ -1,7 +1,6 @@
 """Every failure of xapi, with its exit code and its kind, a word for programs; which status is which failure.
 
     XapiError                      1  unexpected failure of xapi itself
-    ├── AgentError                 1  there is no usable agent
     ├── ChecksFailed               1  a check of `xapi doctor` failed
     ├── FilterError                1  a jq filter failed on the data
     ├── UsageError                 2  invalid usage or settings; nothing was sent
@@ -85,12 +84,6 @@ class FilterError(XapiError):
 
     kind = "filter"
     is_of_line = is_stored = True
-
-
-class AgentError(XapiError):
-    """There is no usable agent."""
-
-    kind = "agent"
 
 
 class ChecksFailed(XapiError):

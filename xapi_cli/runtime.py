@@ -16,20 +16,18 @@ from xapi_cli.system.terminal import Terminal
 if TYPE_CHECKING:
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.credentials import Credentials
-    from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources, RunCommand
+    from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.errors import XapiError
     from xapi_cli.http.httpx_transport import HttpxTransport
     from xapi_cli.http.messages import Request
-    from xapi_cli.http.pool import OpenLender
     from xapi_cli.http.request_log import RequestLog
     from xapi_cli.http.transport import Transport
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
     from xapi_cli.system.private_files import StateDirectory
-    from xapi_cli.system.programs import RunProgram
     from xapi_cli.tokens import Identity, Token
 
 # The commands in hints that get an option of the current command. Each option is inserted before the earlier ones.
@@ -45,25 +43,12 @@ class Runtime:
     """Environment, terminal, clock, settings, account and HTTP client of one command.
 
     Before it uses anything else, a command sets `flags`, `may_create_profile`, `suggests_login`, `verbose` and
-    `default_max_time`. `started` is the monotonic time at which the command started. *run_password_command* replaces
-    `password_command.from_command`, and *run_program* `programs.run`, if another process has the terminal. With
-    *open_lender*, connections are borrowed. *process_id* is that of the process that the user has started.
+    `default_max_time`. `started` is the monotonic time at which the command started.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        *,
-        terminal: Terminal | None = None,
-        run_password_command: "RunCommand | None" = None,
-        run_program: "RunProgram | None" = None,
-        open_lender: "OpenLender | None" = None,
-        process_id: int | None = None,
-    ) -> None:
-        self.process_id = process_id or os.getpid()
+    def __init__(self, environ: Mapping[str, str], *, terminal: Terminal | None = None) -> None:
         self.command = ""  # its name, for the log
-        self.environ, self._open_lender = environ, open_lender
-        self._run_password_command, self._run_program = run_password_command, run_program
+        self.environ = environ
         self.terminal = terminal or Terminal(environ)
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
@@ -308,10 +293,8 @@ class Runtime:
             reports.warnings.append if reports else self._warn_of_store,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             silence=self.terminal.has_streams,
-            keyring_cache=storage is None and self.settings.keyring_cache,
             settings=_store_settings(settings or self.settings),
             run_password_command=self._run_store_password_command,
-            run_program=self._run_program,
         )
         return TokenRepository(
             identity,
@@ -417,7 +400,7 @@ class Runtime:
             )
         common = {
             "command": self.command,
-            "pid": self.process_id,
+            "pid": os.getpid(),
             "profile": self.settings.profile,
             "base_url": base_url,
             "username": self.settings.username,
@@ -446,7 +429,6 @@ class Runtime:
             waiting=self.terminal.waiting,
             on_request=on_request,
             on_response=verbose.log_response if verbose else None,
-            open_lender=self._open_lender if self.keeps_connections else None,
             keeps_open=self.keeps_connections,
             log=self.request_log,
         )
@@ -476,7 +458,7 @@ class Runtime:
         from xapi_cli.errors import LoginNeeded, StoreError
 
         try:
-            password = (self._run_password_command or from_command)(
+            password = from_command(
                 command,
                 self.environ,
                 setting=setting,
@@ -503,7 +485,6 @@ class Runtime:
             settings.password_command_mismatch,
             self.deadline,
             self.terminal.stderr_is_terminal,
-            self._run_password_command,
         )
 
 

@@ -49,7 +49,7 @@ def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
     assert str(caught.value) == (
         "not logged in as me@example.com at https://api.test: no stored token, and no password source is available;"
         " run `xapi login`, or set XAPI_PASSWORD or the profile's password_command,"
-        " or store the password with --storage keyring, agent or helper"
+        " or store the password with --storage keyring or helper"
     )
 
 

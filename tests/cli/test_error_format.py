@@ -112,7 +112,6 @@ def test_the_body_of_an_error_is_on_stderr_only_if_the_user_asks_for_it(xapi: Xa
 
 def test_failures_of_commands_that_report_more_have_kinds_of_their_own(xapi: Xapi) -> None:
     for args, kind in (
-        (["agent", "status"], "agent"),
         (["doctor"], "check"),
     ):
         env = {**JSON, "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": "abc"}

@@ -131,7 +131,7 @@ ERRORS = {
         "request /x-api/me", HERE, 10,
         f"not logged in as {ME}: no stored token, and no password source is available; run `xapi login`, or set"
         " XAPI_PASSWORD or the profile's password_command, or"
-        " store the password with --storage keyring, agent or helper",
+        " store the password with --storage keyring or helper",
     ),
     "no token": Error("token status", HERE, 10, "no stored token; run `xapi login`"),
     "no token and no login": Error(
@@ -154,7 +154,7 @@ ERRORS = {
     "a password for a keyring that is not in use": Error(
         "login --remember", HERE, 2,
         "--remember cannot be used with storage file, which does not store passwords;"
-        " use --storage keyring, agent or helper, or --password-command instead of --remember",
+        " use --storage keyring or helper, or --password-command instead of --remember",
     ),
     # the network
     "a refused connection": Error(
@@ -236,7 +236,7 @@ def test_an_error_states_what_happened_and_what_to_do(xapi: Xapi, sandbox: Sandb
 
 
 def test_a_hint_does_not_depend_on_which_flags_were_loaded(xapi: Xapi) -> None:
-    """A new process loads only the flags that its arguments contain; the agent has loaded all."""
+    """A new process loads only the flags that its arguments contain."""
     process = xapi.start("token", "show", "x", argv=REAL)
     _, err = process.communicate(timeout=30)
 
@@ -430,7 +430,7 @@ def test_the_suggested_login_does_not_repeat_a_value_that_may_be_a_secret(xapi: 
             ("exec", "--no-input", "true"),
             (
                 "set XAPI_PASSWORD or the profile's password_command, or store the password with"
-                " --storage keyring, agent or helper"
+                " --storage keyring or helper"
             ),
         ),
         (("token", "show", "--no-login"), "select a storage that stores the token, such as --storage file"),

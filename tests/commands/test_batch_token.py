@@ -24,7 +24,7 @@ def test_without_a_password_every_line_is_an_auth_error(xapi: Xapi) -> None:
     reason = f"not logged in as {where}: no stored token, and no password source is available"
     remedy = (
         "run `xapi login`, or set XAPI_PASSWORD or the profile's password_command, or store the password with --storage"
-        " keyring, agent or helper"
+        " keyring or helper"
     )
     assert (code, len(lines)) == (10, 50)
     assert {each["error"]["kind"] for each in lines} == {"auth"}

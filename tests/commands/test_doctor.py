@@ -30,7 +30,6 @@ def test_all_checks_pass_after_a_login(xapi: Xapi, sandbox: Sandbox) -> None:
     assert set(statuses(outcome).values()) == {"pass"}
     assert list(statuses(outcome)) == [
         "python", "config", "profile", "network", "clock", "tls", "proxy", "state", "keyring", "token", "password",
-        "agent",
     ]  # fmt: skip
 
 

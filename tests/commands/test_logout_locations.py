@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.agent.running import running_agent
 from tests.support.credential_helpers import FakeHelper, install, install_fake
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import PROGRAM, Outcome, Xapi
@@ -29,12 +28,6 @@ def _helper(directory: Path) -> FakeHelper:
 
 def _with_helper(sandbox: Sandbox, helper: FakeHelper) -> Env:
     return {**sandbox.settings, "XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(helper.path)}
-
-
-def _tokens(xapi: Xapi, env: Env) -> int:
-    """Return how many tokens the agent holds."""
-    held: int = json.loads(xapi("agent", "status", "--json", env=env).out)["tokens"]
-    return held
 
 
 def _entry(xapi: Xapi) -> Path:
@@ -248,22 +241,6 @@ def test_the_same_keyring_in_a_new_session_is_recognized_by_the_token(xapi: Xapi
     assert store["location"]["DBUS_SESSION_BUS_ADDRESS"].endswith("thursday")
     assert xapi("logout", "--all", env=session("thursday")).code == 0
     assert (xapi.home / "items.json").read_text() == "[]"
-
-
-def test_a_token_in_the_agent_of_another_runtime_directory_is_deleted_there(xapi: Xapi, sandbox: Sandbox) -> None:
-    other = xapi.home / "runtime"
-    other.mkdir(0o700)
-    with running_agent() as agent:
-        env: Env = {**sandbox.settings, **agent.environ, "XAPI_STORAGE": "agent"}
-        assert xapi("login", env=env).code == 0
-        assert _tokens(xapi, env) == 1
-
-        assert xapi("logout", env={**env, "XDG_RUNTIME_DIR": str(other)}).code == 0
-
-        assert _tokens(xapi, env) == 0
-        assert xapi("login", env=env).code == 0
-    assert xapi("logout", env={**env, "XDG_RUNTIME_DIR": str(other)}).code == 0  # its memory ended with it
-    assert xapi("logout", "--all").err == NO_ACCOUNT
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -21,7 +21,7 @@ def _stopped_editor(xapi: Xapi, *args: str) -> Iterator[subprocess.Popen[bytes]]
     """Start `profile ARGS`, which stops before it replaces the config file; it is killed at the end."""
     log = xapi.home / "trace"
     stop = ("strace", "-f", "-qq", "-o", str(log), "-e", "trace=fsync", "-e", "inject=fsync:signal=STOP:when=1")
-    env = {"PYTHONDONTWRITEBYTECODE": "1", "XAPI_AGENT": "off"}
+    env = {"PYTHONDONTWRITEBYTECODE": "1"}
     process = xapi.start("profile", *args, env=env, argv=(*stop, str(PROGRAM)))
     wait_until(lambda: log.exists() and "stopped by SIGSTOP" in log.read_text())
     try:

@@ -22,7 +22,6 @@ from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
 if TYPE_CHECKING:
     from tests.support.credential_helpers import PasswordStore
-    from tests.support.keeper_process import KeeperProcess
 
 pytestmark = pytest.mark.slow  # many processes
 
@@ -32,10 +31,7 @@ MANY = 64
 @pytest.fixture
 def stored(request: pytest.FixtureRequest) -> Env:
     """An environment with the storage to test; the keyring is a real one."""
-    if request.param == "agent":  # parametrized indirectly
-        agent: KeeperProcess = request.getfixturevalue("keeper")
-        return {**agent.environ}
-    if request.param == "helper":  # the real docker-credential-pass
+    if request.param == "helper":  # parametrized indirectly; the real docker-credential-pass
         passwords: PasswordStore = request.getfixturevalue("shared_password_store")
         return {**passwords.environ, "XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": "pass"}
     if request.param != "keyring":
@@ -70,8 +66,6 @@ def _codes(ended: list[Completed]) -> dict[int, int]:
         ("file", "expired"),
         ("keyring", "dead"),
         ("keyring", "none"),
-        ("agent", "dead"),
-        ("agent", "none"),
         ("helper", "dead"),
         ("helper", "none"),
     ],
@@ -282,7 +276,6 @@ def test_an_unresponsive_keyring_exits_with_13_in_time(xapi: Xapi, gnome_keyring
     [
         (5, "file"),
         (5, "keyring"),
-        (5, "agent"),
     ],
 )
 def test_a_login_stores_nothing_after_a_concurrent_logout(
@@ -292,8 +285,6 @@ def test_a_login_stores_nothing_after_a_concurrent_logout(
     if storage == "keyring":
         session: KeyringSession = request.getfixturevalue("shared_gnome_keyring")
         env |= session.environ
-    elif storage == "agent":
-        env |= request.getfixturevalue("keeper").environ
     for _ in range(rounds):
         racing = [xapi.start("token", "show", "--fresh", env=env) for _ in range(2)]
         attempts, end = sandbox.login_attempts, time.monotonic() + random.uniform(0, 1)

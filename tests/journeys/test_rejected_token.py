@@ -89,7 +89,7 @@ def test_after_a_401_a_script_needs_a_password_source(xapi: Xapi, sandbox: Sandb
     assert without.code == 10
     assert without.err.endswith(
         "; run `xapi login`, or set XAPI_PASSWORD or the profile's password_command, or store the password with"
-        " --storage keyring, agent or helper\n"
+        " --storage keyring or helper\n"
     )
     with xapi.on_terminal(*ME) as terminal:
         terminal.expect("Password for ")

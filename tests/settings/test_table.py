@@ -32,7 +32,6 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "token_file": ("/run/token", "/run/token"),
     "token_base_url": ("API.test", "https://api.test"),
     "storage": ("file", "file"),
-    "keyring_cache": ("1", True),
     "no_validate": ("1", True),
     "redis_url": ("rediss://me@host:6380/1", "rediss://me@host:6380/1"),
     "redis_prefix": ("team:", "team:"),
@@ -46,7 +45,6 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "headers": ("X-Team: blue\nX-Key:k: 1", (("X-Team", "blue"), ("X-Key", "k: 1"))),
     "retry": ("3", 3),
     "log": ("/requests.log", "/requests.log"),
-    "agent": ("Auto", "auto"),
     "no_input": ("1", True),
     "quiet": ("1", True),
 }

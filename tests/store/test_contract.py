@@ -34,8 +34,6 @@ def storage(kind: str) -> Storage:
 def store(request: pytest.FixtureRequest, kind: str, opened: Open) -> Store:
     if kind == "keyring":
         request.getfixturevalue("gnome")
-    elif kind == "agent":
-        request.getfixturevalue("keeper")
     return opened(kind)
 
 

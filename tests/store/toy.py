@@ -2,7 +2,6 @@
 
 import json
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from xapi_cli.__main__ import main
@@ -14,8 +13,6 @@ from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 class ToyStore:
     """Store all records, including passwords, in the JSON file that TOY_FILE names."""
-
-    failures = None  # in the state directory
 
     def __init__(self, options: StoreOptions) -> None:
         self._path = Path(options.environ["TOY_FILE"])
@@ -35,12 +32,6 @@ class ToyStore:
         self._path.write_text(json.dumps(found))
         return is_stored
 
-    def begin(self, identity: Identity) -> None:
-        """Do nothing: the tests do not log out during a login."""
-
-    def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def _records(self) -> dict[str, str]:
         return dict(json.loads(self._path.read_text() if self._path.exists() else "{}"))
 
@@ -51,7 +42,7 @@ def _open_missing(options: StoreOptions) -> ToyStore:
 
 registry.STORES = (
     *registry.STORES,
-    registry.Storage("toy", "the toy file", ToyStore, in_state_directory, remembers_passwords=True, logins="keeper"),
+    registry.Storage("toy", "the toy file", ToyStore, in_state_directory, remembers_passwords=True),
     registry.Storage("missing", "a service", _open_missing, in_state_directory, extra="missing"),
 )
 

@@ -1,6 +1,6 @@
 """Runs of the program without the start of an interpreter, which costs several times as much as the rest of a run.
 
-A server process imports the package once, and warms up as a worker of the agent does. For each run it forks a
+A server process imports the package once. For each run it forks a
 child, which becomes what a new process would be: its own session, standard streams, environment and working directory,
 no other descriptors, and then the program's own `main`. What a fork cannot repeat, the start of the interpreter, is
 left to real starts: see `can_fork`.
@@ -27,13 +27,12 @@ _NUMBER = struct.Struct("=q")
 _END = struct.Struct("=qq")  # the exit status of a child, and its peak memory
 _BEGUN = b"."
 _MORE_THAN_ARE_OPEN = 1024
-_READY_TIMEOUT = 60  # seconds; on a busy machine, a command of a test must not bypass the agent for lack of time
 _CLEANUP_TIMEOUT = 2  # seconds, in place of 0.4; on a busy machine, what a signal causes may take longer
 # What the interpreter, the C library, OpenSSL and the imitation of macOS read only at start.
 _READ_AT_START = ("COVERAGE_", "FAKE_KEYCHAIN", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 # What a child can do as if it had just started: keyring is not imported before, and these modules shadow no other.
 _IN_THE_CHILD = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
-# What commands import when they run, in addition to what a worker of the agent has loaded.
+# What commands import when they run, in addition to the package.
 _IMPORTED_BY_COMMANDS = (
     "csv",
     "encodings.ascii",
@@ -44,7 +43,6 @@ _IMPORTED_BY_COMMANDS = (
 )
 # Options that change how the commands are built, which the server has done already.
 _BEFORE_THE_COMMANDS = ("--install-completion", "--show-completion")
-_OF_THE_AGENT = ("xapi_cli.agent.", "xapi_cli.http.relay.")  # these modules require Linux
 KEYRINGS = str(Path(__file__).with_name("keyrings"))
 
 
@@ -236,15 +234,12 @@ def _order(channel: socket.socket) -> dict[str, Any]:
 
 
 def _load() -> None:
-    """Import the whole package and warm up; spare the objects from the garbage collection in each child."""
+    """Import the whole package and create the commands; spare the objects from the garbage collection in each child."""
     sys.path[0] = os.path.dirname(sys.executable)  # the directory of the program; this one contains tests
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the program does it
     package = importlib.import_module("xapi_cli")
     optional = importlib.import_module("xapi_cli.store.registry").optional_packages()
-    has_agent = sys.platform == "linux"
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if module.name.startswith(_OF_THE_AGENT) and not has_agent:
-            continue
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError:
@@ -254,11 +249,9 @@ def _load() -> None:
         importlib.import_module(name)
     signals: Any = importlib.import_module("xapi_cli.system.signals")
     signals._CLEANUP_TIMEOUT = _CLEANUP_TIMEOUT  # noqa: SLF001 - see above
-    if has_agent:
-        for name in ("READY_TIMEOUT", "WORKER_TIMEOUT"):
-            setattr(importlib.import_module("xapi_cli.agent.call"), name, _READY_TIMEOUT)
-        with tempfile.TemporaryDirectory() as directory:
-            importlib.import_module("xapi_cli.agent.preload").load(directory)
+    main: Any = importlib.import_module("xapi_cli.cli.main")
+    for name in main.COMMANDS:
+        main.command(name)
     gc.collect()
     gc.freeze()
 

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,20 +58,17 @@ class Xapi:
 
     The program has no controlling terminal and cannot prompt, unless it is started with
     `on_terminal`. Processes that it leaves running are killed. With *forks*, it is forked
-    from that server if the result is the same. If there is a *runtime*, all use the agent in that directory, without
-    forks, and *on_start* gets the arguments, the command and the environment of each.
+    from that server if the result is the same.
     """
 
-    runtime: ClassVar[str | None] = None
     can_fork: ClassVar[bool] = True  # False if the program is for another platform
     is_imitated: ClassVar[bool] = False  # the program is for another platform, or believes so
     starts_slowly: ClassVar[bool] = False  # a start takes seconds on a busy machine
     handles_signals: ClassVar[bool] = True  # False if a signal ends what runs the program instead
-    on_start: ClassVar[Callable[[Sequence[str | bytes], Sequence[str | bytes], Environ], None]]
 
     def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
         self.home = home
-        self._forks = forks if self.can_fork and not self.runtime else None
+        self._forks = forks if self.can_fork else None
         self.config = home / "config"
         self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
@@ -81,8 +78,6 @@ class Xapi:
             "XAPI_STORAGE": "file",
             "TMPDIR": str(self.temporary),
         }
-        if self.runtime:
-            self.environ["XDG_RUNTIME_DIR"] = self.runtime
         self.temporary.mkdir(parents=True)
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -130,8 +125,6 @@ class Xapi:
         is the path of the controlling terminal of the session.
         """
         environ = self.environment(env)
-        if self.runtime:
-            Xapi.on_start(args, argv, environ)
         process: subprocess.Popen[bytes]
         if not argv and self._forks is not None and self._forks.can_fork(args, environ):
             process = self._forks.fork(

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
-from tests.agent.conftest import is_running
 from tests.support.threads import wait_until
-from xapi_cli.system import boot_time, lifeline
+from xapi_cli.system import lifeline
 
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
 _RUNNER = """
@@ -22,20 +21,30 @@ from xapi_cli.system import lifeline, programs
 if {platform!r} != "linux":
     del fcntl.F_SETSIG
 invocation = programs.Invocation(("sh", "-c", {script!r}), os.environ, 100, in_background={in_background})
-lock = os.open({lock!r}, os.O_RDWR | os.O_CREAT, 0o600)
-with lifeline.recorded(lock, lambda: 9.0) as source:
+with lifeline.opened() as source:
     programs.run(invocation._replace(lifeline=source), lambda: print("runs", flush=True) or 90)
 """
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process *pid* exists and is not a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(") ")[2][0] not in "ZX"
+
+
 _SCRIPT = "sleep 90 & echo $$ $! >{fifo}; wait"
 
 
 @contextmanager
 def _killed_runner(directory: Path, *, platform: str, in_background: bool) -> Iterator[list[int]]:
     """Kill a process that runs a program with a child process; return their process IDs."""
-    fifo, lock = directory / "fifo", directory / "lock"
+    fifo = directory / "fifo"
     os.mkfifo(fifo)
     script = _SCRIPT.format(fifo=fifo)
-    code = _RUNNER.format(platform=platform, script=script, in_background=in_background, lock=str(lock))
+    code = _RUNNER.format(platform=platform, script=script, in_background=in_background)
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_PACKAGE)}
     with subprocess.Popen([sys.executable, "-c", code], env=environ, cwd="/", stdout=subprocess.PIPE) as process:
         found = list(map(int, fifo.read_text().split()))
@@ -58,24 +67,11 @@ def test_a_program_ends_with_the_killed_process_that_runs_it(
         wait_until(lambda: not is_running(program), "the program has ended")
         if in_background or platform == "other":
             wait_until(lambda: not is_running(child), "its child process has ended")
-        with _recorded(tmp_path):
-            assert not is_running(child)
-        assert (tmp_path / "lock").read_bytes() == b""
 
 
-@contextmanager
-def _recorded(directory: Path) -> Iterator[int]:
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        with lifeline.recorded(lock, lambda: 9.0) as source:
-            assert source is not None
-            yield source
-    finally:
-        os.close(lock)
-
-
-def test_what_a_program_leaves_running_outlives_the_process_that_ran_it(tmp_path: Path) -> None:
-    with _recorded(tmp_path) as source:
+def test_what_a_program_leaves_running_outlives_the_process_that_ran_it() -> None:
+    with lifeline.opened() as source:
+        assert source is not None
         process = subprocess.Popen(["sleep", "90"], pass_fds=(source,))
         with lifeline.killed_at_end(source, process.pid):
             pass
@@ -84,25 +80,9 @@ def test_what_a_program_leaves_running_outlives_the_process_that_ran_it(tmp_path
     assert process.wait() == -signal.SIGKILL
 
 
-_RECORDS = ["another-boot {since} {pipe}", "{boot} {later} {pipe}", "{boot} x {pipe}", "garbage"]
-
-
-@pytest.mark.parametrize("record", _RECORDS)
-def test_no_process_is_killed_that_has_not_inherited_the_pipe_from_the_killed_one(tmp_path: Path, record: str) -> None:
-    source, sink = os.pipe()
-    with subprocess.Popen(["sleep", "90"], pass_fds=(source,)) as process:
-        since = boot_time.since_boot() - 60
-        values = {"boot": boot_time.boot_id(), "since": since, "later": since + 70, "pipe": os.fstat(source).st_ino}
-        os.close(source)
-        os.close(sink)
-        (tmp_path / "lock").write_text(record.format(**values))
-        with _recorded(tmp_path):
-            assert process.poll() is None
-        process.kill()
-
-
-def test_a_child_of_fork_does_not_keep_the_pipe_open(tmp_path: Path) -> None:
-    with _recorded(tmp_path) as source:
+def test_a_child_of_fork_does_not_keep_the_pipe_open() -> None:
+    with lifeline.opened() as source:
+        assert source is not None
         child = os.fork()
         if child == 0:
             try:

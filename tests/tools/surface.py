@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -145,7 +144,6 @@ def _outputs(forks: ForkServer | None) -> Iterator[str]:
             yield from _of_commands(xapi, sandbox)
             yield from _of_descriptions(xapi)
             yield from _of_batch(xapi)
-            yield from _of_agent(xapi, Path(directory))
             yield from _of_programs(xapi)
         finally:
             xapi.end()
@@ -206,21 +204,6 @@ def _of_batch(xapi: Xapi) -> Iterator[str]:
         printed = xapi("batch", "-j", "1", input=lines, env=env).out
     for line in printed.splitlines():
         yield from _printed("batch", line)
-
-
-def _of_agent(xapi: Xapi, runtime: Path) -> Iterator[str]:
-    """Yield the fields of the status of a running agent."""
-    env = {"XDG_RUNTIME_DIR": str(runtime)}
-    started = xapi("agent", "start", env=env, timeout=60)
-    assert started.code == 0, started
-    try:
-        deadline = time.monotonic() + 30
-        text = ""
-        while '"kept"' not in text and time.monotonic() < deadline:  # its services may not respond yet
-            text = xapi("agent", "status", "--json", env=env).out
-        yield from _printed("agent status --json", text)
-    finally:
-        xapi("agent", "stop", env=env, timeout=60)
 
 
 def _of_programs(xapi: Xapi) -> Iterator[str]:

@@ -110,12 +110,10 @@ def read_token_file(path: str) -> str:
 
     The file may belong to any user, because a container gets it from another one.
     """
-    from xapi_cli.system.safe_paths import open_file
-
     name = printable(path)
     try:
         # without O_NONBLOCK, opening a FIFO waits until another process writes to it
-        descriptor = open_file(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _file_error(f"{name} is not a regular file")

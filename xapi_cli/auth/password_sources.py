@@ -1,7 +1,7 @@
 """Where a login gets the password: XAPI_PASSWORD, the password_command, the record in the store, or a prompt."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from xapi_cli.errors import LoginNeeded, LoginRefused
 
@@ -21,26 +21,11 @@ REMEMBERED = "the remembered password"
 TYPED = "the password that you typed"
 
 
-class RunCommand(Protocol):
-    """Runs a password command; the interface of `password_command.from_command`."""
-
-    def __call__(
-        self,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-        *,
-        setting: str = "password_command",
-        deadline: float | None,
-        show_stderr: bool,
-    ) -> str:
-        """Return the first line that *command* prints."""
-
-
 class PasswordCommand(NamedTuple):
     """The password_command *argv* of the profile *profile*; *mismatch* is why it must not run, or None.
 
     *deadline* is the monotonic time at which the whole xapi command times out. With *show_stderr*, the user sees the
-    stderr of the command. *runner* runs it, by default in this process.
+    stderr of the command.
     """
 
     argv: tuple[str, ...]
@@ -49,7 +34,6 @@ class PasswordCommand(NamedTuple):
     mismatch: str | None = None
     deadline: float | None = None
     show_stderr: bool = False
-    runner: RunCommand | None = None
 
     def __repr__(self) -> str:
         return f"PasswordCommand(profile={self.profile!r}, …)"  # the arguments may contain a secret
@@ -79,8 +63,9 @@ class PasswordCommand(NamedTuple):
         from xapi_cli.auth import password_command
 
         self.check()
-        run = self.runner or password_command.from_command
-        return run(self.argv, self.environ, deadline=self.deadline, show_stderr=self.show_stderr)
+        return password_command.from_command(
+            self.argv, self.environ, deadline=self.deadline, show_stderr=self.show_stderr
+        )
 
 
 class PasswordSources(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import comparable, open_file
+from xapi_cli.system.safe_paths import comparable
 from xapi_cli.system.terminal import Terminal
 from xapi_cli.tokens import Identity
 
@@ -55,7 +55,7 @@ def open_input(name: str | None, terminal: Terminal, stack: ExitStack) -> Binary
         return _open_stdin(terminal)
     shown = printable(name)
     try:
-        file = open(name, "rb", buffering=0, opener=open_file)  # noqa: SIM115 - the exit stack closes it
+        file = open(name, "rb", buffering=0)  # noqa: SIM115 - the exit stack closes it
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its name is not valid"
         raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error

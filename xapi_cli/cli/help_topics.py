@@ -83,7 +83,7 @@ TOPICS: Mapping[str, Topic] = {
             (
                 "1",
                 (
-                    "unexpected failure of xapi itself, a failed check of `xapi doctor`, no usable agent, changes that "
+                    "unexpected failure of xapi itself, a failed check of `xapi doctor`, changes that "
                     "`xapi api diff` found, a filter of `--jq` or `--until` that failed, or a `--merge` whose output "
                     "is incomplete or ambiguous"
                 ),

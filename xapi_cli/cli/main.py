@@ -13,7 +13,7 @@ import typer
 from xapi_cli import __version__
 from xapi_cli.cli.help_format import Command, Group
 from xapi_cli.errors import ClosedPipe, OutputError
-from xapi_cli.system import agent_socket, signals
+from xapi_cli.system import signals
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -46,7 +46,6 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
         "profile": Entry(
             "Manage profiles (named sets of settings).", ("list", "show", "use", "set", "unset", "rename", "remove")
         ),
-        "agent": Entry("Manage the agent, which makes commands faster (Linux).", ("start", "stop", "status")),
         "doctor": Entry("Diagnose problems and suggest fixes."),
         "help": Entry("Show help for a command or a topic."),
     },
@@ -57,7 +56,6 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
 }
 _ENTRIES = {name: entry for commands in HEADINGS.values() for name, entry in commands.items()}
 COMMANDS: Mapping[str, tuple[str, ...]] = {name: entry.subcommands for name, entry in _ENTRIES.items()}
-_BY_SIGNAL = 128  # the exit codes above it
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
@@ -85,7 +83,7 @@ class _Xapi(Group):
         return super().resolve_command(ctx, args)
 
 
-_with_all_flags: dict[str, Any] = {}  # commands; processes of an agent get them from the process that forks them
+_with_all_flags: dict[str, Any] = {}  # commands
 
 
 def command(name: str) -> Any:
@@ -184,23 +182,18 @@ def xapi(
         typer.echo(ctx.get_help())
 
 
-def main(at_end: "Callable[[Runtime], None] | None" = None) -> NoReturn:
+def main() -> NoReturn:
     """Run the command line and end the process with its exit code, without interpreter shutdown.
 
-    The shutdown would take a tenth of the time of a call. *at_end* is called before, unless nothing needed a runtime.
+    The shutdown would take a tenth of the time of a call.
     """
-    os._exit(execute(at_end=at_end))
+    os._exit(execute())
 
 
-def execute(
-    make_runtime: "Callable[[Mapping[str, str]], Runtime] | None" = None,
-    *,
-    at_end: "Callable[[Runtime], None] | None" = None,
-) -> int:
+def execute() -> int:
     """Run the command line of this process; return the exit code.
 
-    *make_runtime* replaces `Runtime`. The runtime is created when a command or a failure needs it: the version and the
-    help need none. *at_end* is called with it when everything has been written, unless a signal has ended the command.
+    The runtime is created when a command or a failure needs it: the version and the help need none.
     """
 
     @cache
@@ -208,18 +201,14 @@ def execute(
         from xapi_cli.runtime import Runtime
         from xapi_cli.system import message_format
 
-        made = (make_runtime or Runtime)(_take_environ())
+        made = Runtime(_take_environ())
         made.terminal.has_json_messages = message_format.is_json(sys.argv[1:], made.environ)
         return made
 
     code = run(sys.argv[1:], runtime)
-    was_needed = bool(runtime.cache_info().currsize)
-    if was_needed:
+    if runtime.cache_info().currsize:  # it was needed
         runtime().close_log()
-    code = _flushed(code)
-    if at_end and was_needed and code < _BY_SIGNAL:
-        at_end(runtime())
-    return code
+    return _flushed(code)
 
 
 def run(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:
@@ -271,7 +260,6 @@ def _prepare_completion_options(args: Sequence[str], runtime: "Callable[[], Runt
 
     Typer must not have created the program yet, because its options depend on whether they take the name of a shell.
     """
-    args = agent_socket.from_command(args)
     options = {argument.partition("=")[0] for argument in args[:1]}
     if "--install-completion" in options:
         _check_home()

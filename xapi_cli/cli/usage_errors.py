@@ -65,8 +65,8 @@ _SUBJECTS = {
     **dict.fromkeys(("jq", "filter", "filters", "download", "downloads", "upload", "uploads", "retry"), "request"),
     **dict.fromkeys(("openapi", "swagger", "description"), "api"),
 }
-# Suggested only for a command of another tool, not for a typo; `agent stop` deletes the tokens of storage `agent`.
-_DESTRUCTIVE = frozenset({"logout", "remove", "stop", "unset"})
+# Suggested only for a command of another tool, not for a typo.
+_DESTRUCTIVE = frozenset({"logout", "remove", "unset"})
 _REDIRECTS = "redirects are followed by default, unless --no-follow is given"
 _ERRORS = "a status of 400 or higher is an error by default, unless --no-check-status is given"
 _NO_COOKIES = "send a cookie as a header: -H 'Cookie: name=value'"

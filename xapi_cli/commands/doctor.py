@@ -18,8 +18,8 @@ def doctor(
 ) -> None:
     """Diagnose problems and suggest fixes.
 
-    Checks settings, network, keyring, token, password and agent, and prints a
-    line for each: pass, warn or fail, with a hint. The exit code is 0 if
+    Checks settings, network, keyring, token and password, and prints a line
+    for each: pass, warn or fail, with a hint. The exit code is 0 if
     no check failed, otherwise 1. Prints no secrets, and never logs in. Each
     check has a time limit.
 
@@ -30,8 +30,7 @@ def doctor(
       xapi doctor --json |
         jq -r '.checks[] | select(.status != "pass") | .hint'
     """
-    from xapi_cli.agent.check import check_agent
     from xapi_cli.usecases.doctor import doctor as run_doctor
 
     runtime: Runtime = ctx.obj
-    run_doctor(runtime, as_json=json, further=[("agent", check_agent)])
+    run_doctor(runtime, as_json=json)

@@ -61,9 +61,8 @@ ResponseKind = tuple[Route, str, int]
 
 
 class Connection:
-    """A connection for *route* over the connected socket *sock*; if it *is_lent*, another process gets it back."""
+    """A connection for *route* over the connected socket *sock*."""
 
-    is_lent = False
     # returns the bytes of a TLS record that OpenSSL has read, and no selector reports; None without TLS
     unread: Callable[[], int] | None = None
 
@@ -214,10 +213,6 @@ class Connection:
                 selector.register(self._socket, _READ)
                 selector.select(left)
         return is_idle
-
-    def give_back(self) -> bool:
-        """Return a lent connection to its process, which closes it here; False if it is not given back."""
-        return False
 
     def abort(self) -> None:
         """Make operations of other threads on the connection fail immediately."""

@@ -1,4 +1,4 @@
-"""Connections that are kept open between requests: those of a client, of a batch, and of the agent's relay.
+"""Connections that are kept open between requests: those of a client and of a batch.
 
 A connection is kept under a key, which contains all that two requests must have in common to use it. A pool is
 thread-safe; a connection belongs to one caller at a time.
@@ -10,44 +10,18 @@ delay. For a server that has ever sent surplus bytes, each request uses a new co
 """
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from xapi_cli.http.connection import Connection, ResponseKind, Route
 from xapi_cli.system import forks
-
-if TYPE_CHECKING:
-    from xapi_cli.http.timeouts import Wait
 
 GRACE_PERIOD = 0.06  # seconds; surplus bytes usually follow the response within a few milliseconds
 KEEP_ALIVE_TIMEOUT = 5.0  # seconds; many servers close idle connections then, which must not coincide with a POST
 _MAX_RECORDED = 1000  # kinds of responses and routes; beyond that, both records are discarded, and are learned again
 
 K = TypeVar("K", bound=Hashable)
-
-
-class Lender(Protocol):
-    """A source of connections that outlive this process."""
-
-    def borrow(
-        self, route: Route, authorization: str, wait: "Wait", trace: Callable[[str], None] | None, *, new: bool
-    ) -> Connection | None:
-        """Return an open connection, None if this process has to open one itself.
-
-        It has carried no credentials other than *authorization*, and no request at all if it must be *new*.
-        *trace*, if it is not None, is called with a line about it, unless it was open before. Raises NetworkError or
-        TimeoutExpired if the lender could not open one.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release what the lender holds in this process; connections that are lent stay open."""
-        ...
-
-
-OpenLender = Callable[[str | None, Mapping[str, str]], Lender | None]
-"""Return the lender for a CA bundle and an environment, None if a connection must not be borrowed with these."""
 
 
 class ConnectionPool(Generic[K]):
@@ -115,10 +89,6 @@ class ConnectionPool(Generic[K]):
         Return whether it is idle in this pool now.
         """
         if self._reuse.may_keep(connection):
-            if connection.is_lent and connection.give_back():
-                with self._lock:
-                    self._in_use.discard(connection)
-                return False
             with self._lock:
                 if not self._is_closed and (self._limit is None or len(self) < self._limit):
                     self._in_use.discard(connection)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.safe_paths import for_library, is_process_specific
 
 if TYPE_CHECKING:
     import ssl
@@ -32,8 +31,7 @@ def check_exists(setting: str, ca_bundle: str) -> None:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) or not is_process_specific(path):  # otherwise, it may exist for the client
-            raise _unreadable(setting, path, error) from None
+        raise _unreadable(setting, path, error) from None
 
 
 def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -69,7 +67,6 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
     import re
     import ssl
 
-    path = for_library(path)
     if not path.is_dir():
         context.load_verify_locations(cafile=path)
         return
@@ -82,7 +79,7 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
     for name in sorted(names):
         if Path(name).suffix.lower() in _CERTIFICATE_SUFFIXES:
             try:
-                context.load_verify_locations(cafile=for_library(path / name))
+                context.load_verify_locations(cafile=path / name)
                 loaded = True
             except OSError as error:  # such as a private key beside the certificate; SSLError is an OSError
                 problem = error

@@ -13,9 +13,8 @@ from xapi_cli.http.dial import Dialer
 from xapi_cli.http.exchange import DISCARD_TIMEOUT, MAX_DISCARDED, Exchange
 from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
 from xapi_cli.http.messages import Request, Response
-from xapi_cli.http.pool import ConnectionPool, Lender, OpenLender
+from xapi_cli.http.pool import ConnectionPool
 from xapi_cli.http.response_parser import ResponseHead
-from xapi_cli.http.retry import IDEMPOTENT
 from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.system.redact import redact_url
 
@@ -38,8 +37,7 @@ class Transport:
     and then each wait for more of the body. *tls* is that of `Dialer`. *proxy* returns the proxy for a scheme, host and
     port, or None. *trace* is called with a line about each connection. *waiting* returns a context manager for the wait
     until the response headers of a host arrive. *on_request* is called with each request before it is sent,
-    *on_response* with its response. *lender* is asked for a connection before one is opened. *log* gets each request
-    that is sent.
+    *on_response* with its response. *log* gets each request that is sent.
     """
 
     def __init__(
@@ -48,7 +46,6 @@ class Transport:
         proxy: "Callable[[str, str, int], Proxy | None]" = lambda scheme, host, port: None,
         trace: Callable[[str], None] | None = None,
         waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
-        lender: Lender | None = None,
         log: "RequestLog | None" = None,
         *,
         timeout: float | None = None,
@@ -60,7 +57,7 @@ class Transport:
         self._waiting, self._trace = waiting, trace
         self._dialer = Dialer(tls, trace)
         self._pool: ConnectionPool[Route] = ConnectionPool(limit=None if keeps_open else 0)
-        self._lender, self._log = lender, log
+        self._log = log
         self._timeout, self._on_request, self._on_response = timeout, on_request, on_response
 
     def send(self, request: Request) -> Response:
@@ -89,9 +86,6 @@ class Transport:
         timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
         first_error = None
         connection = self._kept_connection(request, route)
-        if connection is None and self._lender is not None:
-            may_resend = request.is_replayable and request.method in IDEMPOTENT and head.length is not None
-            connection = self._borrow(self._lender, route, request, timeouts, new=not may_resend)
         if connection and connection.kind:
             if self._trace is not None:
                 self._trace(f"* using the open connection to {route}")
@@ -117,8 +111,6 @@ class Transport:
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
         self._pool.close()
-        if self._lender is not None:
-            self._lender.close()
 
     def _kept_connection(self, request: Request, route: Route) -> Connection | None:
         """Return an open connection, or None; a login gets a new one, because the server may serve one at a time."""
@@ -126,17 +118,6 @@ class Transport:
             return self._pool.acquire(route)
         self._pool.close_unused()
         return None
-
-    def _borrow(
-        self, lender: Lender, route: Route, request: Request, timeouts: Timeouts, *, new: bool
-    ) -> Connection | None:
-        wait = Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}")
-        wait.poll_interval()  # raises TimeoutExpired, as opening a connection would
-        credentials = request.headers.get(authorization.NAME)
-        connection = lender.borrow(route, credentials, wait, self._trace, new=new)
-        if connection is not None:
-            self._pool.add(connection)
-        return connection
 
     def _response(self, exchange: "_BlockingExchange", connection: Connection, started: float) -> Response:
         is_exposed = connection.is_exposed
@@ -179,7 +160,6 @@ def open_transport(
     environ: Mapping[str, str],
     trace: Callable[[str], None] | None = None,
     waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
-    open_lender: "OpenLender | None" = None,
     log: "RequestLog | None" = None,
     timeout: float | None = None,
     keeps_open: bool = True,
@@ -188,8 +168,8 @@ def open_transport(
 ) -> Transport:
     """Return a transport that trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
 
-    Both are read when a connection first needs them. With *open_lender*, connections are borrowed. The other parameters
-    are those of `Transport`, which adds no credentials and no cookies, and follows no redirects.
+    Both are read when a connection first needs them. The other parameters are those of
+     `Transport`, which adds no credentials and no cookies, and follows no redirects.
     """
 
     def context() -> "ssl.SSLContext":
@@ -209,7 +189,6 @@ def open_transport(
         proxy_for,
         trace,
         waiting,
-        open_lender(ca_bundle, environ) if open_lender else None,
         log,
         timeout=timeout,
         keeps_open=keeps_open,

@@ -176,17 +176,6 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = registry.AUTO
-    keyring_cache: Annotated[
-        bool,
-        Setting(
-            "cache keyring entries in the agent",
-            "Cache what is read from the keyring in the memory of the agent, if one is running",
-            values.Switch(),
-            group="storage",
-            variables=("XAPI_KEYRING_CACHE",),
-            in_profile=True,
-        ),
-    ] = False
     no_validate: Annotated[
         bool,
         Setting(
@@ -340,16 +329,6 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = None
-    agent: Annotated[
-        str,
-        Setting(
-            "agent",
-            "on: use the agent if it is running, off: run without it, auto: on a terminal, also start it",
-            values.AgentMode(),
-            variables=("XAPI_AGENT",),
-            top_level_key="agent",
-        ),
-    ] = values.AgentMode.ON
     no_input: Annotated[
         bool,
         Setting(

@@ -68,27 +68,6 @@ class Choice(Text):
         return text
 
 
-class AgentMode(Choice):
-    """How commands use the agent; the words that switch another setting on or off are valid too."""
-
-    ON, OFF, AUTO = "on", "off", "auto"
-    toml_types = (str, bool)
-    toml_description = "on, off or auto"
-
-    def __init__(self) -> None:
-        super().__init__("use of the agent", (self.ON, self.OFF, self.AUTO))
-
-    def from_profile(self, value: Any, directory: Path) -> Any:
-        """Return the name of *value*, which may also be a boolean."""
-        return self._check(str(value))
-
-    def _check(self, text: str) -> str:
-        word = text.strip().lower()
-        if word in _ON + _OFF:
-            return self.OFF if word in _OFF else self.ON
-        return super()._check(word)
-
-
 def _time_limit(value: str | float) -> float:
     from xapi_cli.settings import durations
 

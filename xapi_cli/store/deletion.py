@@ -85,7 +85,7 @@ class Deletion:
         options = self._options_at(storage, known.location)
         record = open_store(storage, options).read(self._identity)
         if record and record.password:
-            store = open_store(storage, options._replace(keyring_cache=True))  # the cached copy is erased as well
+            store = open_store(storage, options)
             store.write(self._identity, Record(record.token))
 
     def _known_stores(self) -> "list[KnownStore]":
@@ -162,7 +162,7 @@ class Deletion:
             if each.is_at(known.storage, known.location):
                 return opened
         # whatever the setting is now, a record that was cached is erased
-        opened = open_store(storage, self._options_at(storage, known.location)._replace(keyring_cache=True))
+        opened = open_store(storage, self._options_at(storage, known.location))
         self._repository.opened_elsewhere.append((known, opened))
         return opened
 

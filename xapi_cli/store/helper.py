@@ -52,7 +52,7 @@ class Program:
     """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
 
     Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
-    *run* replaces `programs.run`. The helper is killed at the end of the pipe `lifeline`: it does not outlive this
+    The helper is killed at the end of the pipe `lifeline`: it does not outlive this
     process, so that the next one can use the helper, and the helper stores nothing afterwards.
     """
 
@@ -62,13 +62,11 @@ class Program:
         environ: Mapping[str, str],
         *,
         is_user_present: bool,
-        run: programs.RunProgram | None = None,
     ) -> None:
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.name = printable(os.path.basename(self._path))
         self.lifeline: int | None = None
         self._environ, self._in_background = environ, not is_user_present
-        self._run = run or programs.run
 
     def get(self, server: str, left: Callable[[], float]) -> str | None:
         """Return the secret that is stored for *server*, or None if there is none."""
@@ -97,7 +95,7 @@ class Program:
                 in_background=self._in_background,
                 lifeline=self.lifeline,
             )
-            output, code = self._run(helper, left)
+            output, code = programs.run(helper, left)
         except subprocess.TimeoutExpired:
             raise WatchdogTimeout from None
         except FileNotFoundError:
@@ -145,9 +143,7 @@ class HelperStore:
             hint = "set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`"
             raise UsageError("storage helper requires the setting credential_helper", hint=hint)
         self._warn = options.warn
-        self._program = Program(
-            helper, options.environ, is_user_present=options.unlock_wait is not None, run=options.run_program
-        )
+        self._program = Program(helper, options.environ, is_user_present=options.unlock_wait is not None)
         self._access = ExclusiveAccess("helper", options, notice=self._warn_of_waiting)
         self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
 
@@ -217,16 +213,10 @@ class HelperStore:
         try:
             with (
                 self._access.limited() as watchdog,
-                self._access.locked(watchdog) as lock,
-                lifeline.recorded(lock, watchdog.left) as self._program.lifeline,
+                self._access.locked(watchdog),
+                lifeline.opened() as self._program.lifeline,
             ):
                 return operation(_Items(self._program, identity, self._access, watchdog))
-        except lifeline.LeftRunning:
-            raise StoreError(
-                f"{name} was left running by a process that was killed, and cannot be killed itself",
-                hint=f"stop {name}",
-                alternative=REMEDY,
-            ) from None
         except AccessTimeout as error:
             end_it = f" or stop {name} if it hangs" if error.is_in_use else ""
             raise StoreError(f"{name} {error}", hint=f"unlock its password store{end_it}", alternative=REMEDY) from None

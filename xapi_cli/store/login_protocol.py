@@ -4,7 +4,6 @@ They are not in `protocol`, which every command loads, because only a login need
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from xapi_cli.errors import StoreError
@@ -32,26 +31,6 @@ class Failures(Protocol):
 
     def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
         """Remove the records of *kinds*, if possible."""
-
-
-class LockingStore(Store, Protocol):
-    """A store with its own login lock, for a row of the registry with logins `keeper`."""
-
-    @property
-    def failures(self) -> "Failures | None":
-        """Where login failures are recorded; None if the service with the lock does not run: in the state directory.
-
-        Raises StoreError if that service does not respond.
-        """
-
-    def begin(self, identity: Identity) -> None:
-        """Record that a login begins: `write` raises LoggedOut if the record is deleted in the meantime.
-
-        Raises StoreError if that is not possible.
-        """
-
-    def locked(self, identity: Identity, timeout: float) -> AbstractContextManager[None]:
-        """Hold the login lock of *identity*, in place of a lock file; raises LockTimeout after *timeout* seconds."""
 
 
 class LockAttempt(NamedTuple):

@@ -1,27 +1,24 @@
 """A login to one account and its storage: begin, acquire the lock, check for a logout, store the record.
 
     LoginSession      locks, logout markers and login failures in the state directory of this machine
-    ├── KeeperSession   and in the agent's keeper, which processes with other state directories use
     └── SharedSession   and in a store that machines share
 
 The field `logins` of a storage's row in the registry selects the class.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from xapi_cli.errors import StoreError
 from xapi_cli.store.failure_files import FailureFiles
 from xapi_cli.store.login_lock import LoginLock
-from xapi_cli.store.protocol import LoggedOut
 from xapi_cli.store.repository import FAILURES
-from xapi_cli.system.lock import LockTimeout, LockUnavailable
+from xapi_cli.system.lock import LockUnavailable
 from xapi_cli.tokens import Record
 
 if TYPE_CHECKING:
     from xapi_cli.store.account_index import LogoutMarkers
-    from xapi_cli.store.login_protocol import Failures, LockingStore, SharedStore
+    from xapi_cli.store.login_protocol import Failures, SharedStore
     from xapi_cli.store.repository import TokenRepository
 
 
@@ -129,63 +126,6 @@ class LoginSession:
         return True
 
 
-class KeeperSession(LoginSession):
-    """Logins to an account in a LockingStore, whose lock and logouts are not those of the state directory alone."""
-
-    def __init__(self, repository: "TokenRepository", limit: float) -> None:
-        super().__init__(repository, limit)
-        self._store: LockingStore = repository.opened()
-        self._is_begun_in_store = self._is_state_usable = True
-
-    @property
-    def failures(self) -> "list[Failures]":
-        """Those of the store, then those in the state directory; without a running agent, only the latter."""
-        in_store = self._store.failures
-        return [in_store, self._files] if in_store else [self._files]
-
-    def begin(self) -> None:
-        """Record that a login begins, in the state directory and in the store, as far as they are usable."""
-        super().begin()
-        try:
-            self._store.begin(self._identity)
-            self._is_begun_in_store = True
-        except StoreError:
-            self._is_begun_in_store = False
-
-    @contextmanager
-    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
-        """Hold both locks; the store reports its own error when it is used."""
-        with ExitStack() as stack:
-            is_held = self._enter_lock_of_machine(stack, timeout, stop_on_login=stop_on_login, required=required)
-            self._is_state_usable = is_held is not None
-            try:
-                stack.enter_context(self._store.locked(self._identity, 0.0 if is_held is False else timeout))
-            except StoreError:
-                pass
-            except LockTimeout:
-                if required:
-                    raise
-            yield
-
-    def write(self, record: Record) -> bool:
-        """Store *record*, as `LoginSession.write`; raise StoreError if nothing would have noticed a logout."""
-        if not self._is_begun_in_store and (self._markers is None or not self._is_state_usable):
-            raise StoreError(
-                "a logout during the login would not have been noticed: no agent and no state directory was usable",
-                hint="log in again",
-            )
-        return super().write(record)
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the keeper handles one request at a time
-
-    def _write_to_store(self, record: Record) -> bool:
-        try:
-            return super()._write_to_store(record)
-        except LoggedOut:
-            return False
-
-
 class SharedSession(LoginSession):
     """Logins to an account in a SharedStore."""
 
@@ -228,7 +168,6 @@ class SharedSession(LoginSession):
 
 _SESSIONS: dict[str, Callable[["TokenRepository", float], LoginSession]] = {
     "local": LoginSession,
-    "keeper": KeeperSession,
     "shared": SharedSession,
 }
 

@@ -10,7 +10,6 @@ from xapi_cli.tokens import Identity, Record
 if TYPE_CHECKING:
     from xapi_cli.system.lock import LockUnavailable
     from xapi_cli.system.private_files import StateDirectory
-    from xapi_cli.system.programs import RunProgram
 
 
 class Store(Protocol):
@@ -39,10 +38,8 @@ class StoreOptions(NamedTuple):
     a lock in the state directory cannot be used, which is not an error of the store. An external service must respond
     within *timeout* seconds. With *unlock_wait*, the user is present to unlock it: the timeout is then at least that
     many seconds, and a message is shown. With *silence*, the standard streams of this process are redirected to the
-    null device while third-party code runs. With *keyring_cache*, what is read from the keyring is cached in the agent.
-    *settings* are the values of the settings that the rows of the registry name. *run_password_command* runs the
-    command in such a setting and returns the password; it raises StoreError. *run_program* replaces `programs.run` if
-    another process has the terminal.
+    null device while third-party code runs. *settings* are the values of the settings that the rows of the registry
+    name. *run_password_command* runs the command in such a setting and returns the password; it raises StoreError.
     """
 
     state: "StateDirectory"
@@ -52,17 +49,11 @@ class StoreOptions(NamedTuple):
     timeout: float = 3.0
     unlock_wait: float | None = None
     silence: bool = True
-    keyring_cache: bool = False
     settings: Mapping[str, Any] = MappingProxyType({})
     run_password_command: Callable[[str, Sequence[str]], str] = lambda name, command: ""
-    run_program: "RunProgram | None" = None
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.state.path!r}, …)"  # the environment contains secrets
-
-
-class LoggedOut(Exception):
-    """The account was logged out after the login that wants to store a record had begun."""
 
 
 class NoBackend(StoreError):

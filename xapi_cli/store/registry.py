@@ -4,7 +4,6 @@ To add a storage, add a module with a class that implements `protocol.Store`, an
 module imports no storage: each row imports its own when it is opened.
 """
 
-import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from xapi_cli.system.render import listed
@@ -35,22 +34,12 @@ class Storage(NamedTuple):
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
-    logins: Literal["local", "keeper", "shared"] = "local"  # what excludes other logins; see `login_session`
+    logins: Literal["local", "shared"] = "local"  # what excludes other logins; see `login_session`
     settings: tuple[str, ...] = ()  # the names of the settings that its store needs
-    service: str | None = None  # what serves it, if its name denotes something else as well
     extra: str | None = None  # the optional dependencies that it needs; its modules are in the package of its name
-
-    @property
-    def check_name(self) -> str:
-        """The name of the check that `xapi doctor` performs in it."""
-        return self.service or self.name
 
 
 def _open_keyring(options: "StoreOptions") -> "Store":
-    if options.keyring_cache:
-        from xapi_cli.store.keyring_cache import CachedKeyringStore
-
-        return CachedKeyringStore(options)
     from xapi_cli.store.keyring.store import KeyringStore
 
     return KeyringStore(options)
@@ -66,19 +55,6 @@ def _open_file(options: "StoreOptions") -> "Store":
     from xapi_cli.store.file import FileStore
 
     return FileStore(options.state, options.warn)
-
-
-def _open_agent(options: "StoreOptions") -> "Store":
-    from xapi_cli.store.agent.store import AgentStore
-    from xapi_cli.system import agent_socket
-
-    if sys.platform != "linux":
-        raise agent_socket.unavailable(hint="choose another storage, such as keyring")
-    return AgentStore(options)
-
-
-def _in_runtime_directory(options: "StoreOptions") -> "Location":
-    return _of_environment(options, "XDG_RUNTIME_DIR")
 
 
 def _open_redis(options: "StoreOptions") -> "Store":
@@ -127,15 +103,6 @@ STORES: tuple[Storage, ...] = (
         remembers_passwords=True,
     ),
     Storage("file", "the file store", _open_file, in_state_directory, needs_state_directory=True),
-    Storage(
-        "agent",
-        "the agent's memory",
-        _open_agent,
-        _in_runtime_directory,
-        remembers_passwords=True,
-        logins="keeper",
-        service="keeper",
-    ),
     Storage(
         "redis",
         "Redis",

@@ -108,11 +108,6 @@ class TokenRepository:
         self._read = True
         return self._record
 
-    def start(self) -> str | None:
-        """Start the service that the storage needs and that xapi can start; return a message if it was not running."""
-        start: Callable[[], str | None] | None = getattr(self.opened(), "start", None)
-        return start() if start else None
-
     def probe(self) -> None:
         """Raise StoreError unless a login can store its token; with `auto`, this requires a keyring."""
         self.opened().probe()
@@ -287,8 +282,7 @@ class TokenRepository:
 
         if not self._warned:
             self._warned = True
-            locks = f"with the locks of {self.row.place}" if self.row.logins == "keeper" else "without locks"
-            self.warn(f"{state_error(self.state.path, error).message}; continuing {locks}")
+            self.warn(f"{state_error(self.state.path, error).message}; continuing without locks")
 
 
 def obtained_at(record: Record | None) -> str | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # prctl(2)
+_PR_SET_DUMPABLE = 4  # prctl(2)
 _COLLECT_AFTER = 50_000  # objects; those loaded at startup stay alive, and collecting them repeatedly costs 8 ms
 _ENOMEM, _ENFILE, _EMFILE = 12, 23, 24
 _MESSAGE = b"xapi: error: %b; check the limits with `ulimit -a`\n"
@@ -44,14 +44,6 @@ def protect() -> None:
         # Denies other processes of the user access to /proc/PID/environ and the memory, as ssh-agent does; execve()
         # reverts it. It also prevents core dumps that are piped to a program, to which RLIMIT_CORE does not apply.
         _prctl(_PR_SET_DUMPABLE, 0)
-
-
-def resume_when_parent_exits() -> None:
-    """Resume this process, if it is stopped, when its parent exits, so that it can exit too; Linux only."""
-    if sys.platform == "linux":
-        import signal
-
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 if sys.platform == "linux":

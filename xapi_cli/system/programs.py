@@ -41,7 +41,6 @@ class Invocation(NamedTuple):
 
 
 TimeLimit = float | Callable[[], float]  # the time in seconds, or a function that returns the remaining seconds
-RunProgram = Callable[[Invocation, TimeLimit], tuple[bytes, int]]  # `run`, or what replaces it
 
 
 def find(program: str, environ: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
@@ -24,7 +24,6 @@ POSIX = os.name == "posix"
 _HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 _MAX_LINKS = 40  # the limit of Linux
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}  # a symbolic link is one or the other, depending on the platform
-_TERMINAL = 5 << 8  # the device number of /dev/tty on Linux, the controlling terminal of each process
 _TRAVERSE = 0  # flags for opening a directory to traverse it, which needs fewer permissions than listing it
 if sys.platform != "win32":
     _TRAVERSE = getattr(os, "O_PATH", getattr(os, "O_SEARCH", 0)) | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -115,76 +114,6 @@ def comparable(name: str) -> str:
 def is_trusted(status: os.stat_result) -> bool:
     """Return whether the file with the status *status* belongs to this user or to root."""
     return sys.platform == "win32" or status.st_uid in (0, os.geteuid())
-
-
-class Opener(Protocol):
-    """Opens paths in another process; raises what `open_file` and `open_parent` raise."""
-
-    def open(self, path: str, flags: int, mode: int) -> int:
-        """Return what `open_file` returns there."""
-
-    def open_parent(self, path: str, *, follow: bool, make: bool) -> tuple[str, str, int]:
-        """Return the path of the directory that `open_parent` returns there, the name, and a descriptor."""
-
-
-_opener: Opener | None = None
-_plain_directories: set[str] = set()  # paths of directories in which no path leads through procfs
-
-
-def set_opener(opener: Opener) -> None:
-    """From now on, let *opener* open the paths that denote something else in its process than in this one.
-
-    The working directory must not change after this.
-    """
-    global _opener  # noqa: PLW0603  # it belongs to the process, which does the work of another one
-    _opener = opener
-    _plain_directories.clear()
-
-
-def open_file(path: str, flags: int, mode: int = 0o666) -> int:
-    """Return the descriptor of the file *path*, which the user named, opened with *flags*."""
-    if _opener is not None and is_process_specific(path):
-        return _opener.open(path, flags, mode)
-    return os.open(path, flags, mode)
-
-
-def for_library(path: Path) -> Path:
-    """Return a path with which a library that opens files itself opens *path*; it is valid until this process ends."""
-    if _opener is not None and is_process_specific(path):
-        return Path(f"/proc/self/fd/{_opener.open(str(path), os.O_RDONLY, 0)}")
-    return path
-
-
-def is_process_specific(path: str | Path) -> bool:
-    """Return whether *path* denotes something else in each process: it leads through procfs, or to /dev/tty."""
-    if sys.platform == "win32":
-        return False
-    text = str(path)
-    directory, remaining, links = "/" if text.startswith("/") else ".", _names(text), 0
-    while remaining and links <= _MAX_LINKS:
-        place = f"{directory}/{remaining.pop()}"
-        if place in _plain_directories:
-            directory = place
-            continue
-        try:
-            status = os.lstat(place)
-            is_link = stat.S_ISLNK(status.st_mode)
-            if os.major(status.st_dev) == 0 and not os.statvfs(directory if is_link else place).f_blocks:
-                return True  # a file system without blocks: procfs, at /proc or elsewhere, or another one of the kernel
-            if is_link:
-                target = os.readlink(place)
-                links += 1
-                remaining += _names(target)
-                directory = "/" if target.startswith("/") else directory
-                continue
-        except (OSError, ValueError):  # opening it fails in the same way
-            return False
-        if stat.S_ISDIR(status.st_mode):
-            _plain_directories.add(place)
-        elif status.st_rdev == _TERMINAL and stat.S_ISCHR(status.st_mode):
-            return True
-        directory = place
-    return False
 
 
 class OpenDirectory:
@@ -333,9 +262,6 @@ def open_parent(path: str | Path, *, follow: bool = False, make: bool = False) -
         if make:
             _make_private(found.parent)
         return OpenDirectory(found.parent, None), found.name
-    if _opener is not None and is_process_specific(path):
-        directory, name, descriptor = _opener.open_parent(str(path), follow=follow, make=make)
-        return OpenDirectory(Path(directory), descriptor), name
     resolution = _Resolution(Path(path), make=make)
     try:
         name = resolution.run(follow=follow)

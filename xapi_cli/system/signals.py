@@ -69,12 +69,6 @@ def install_handlers() -> None:
     sys.unraisablehook = _reraise
 
 
-def terminate_if_received() -> None:
-    """Terminate this process if it has received a signal, which may have ended only a command that ran in it."""
-    if _received is not None:
-        _terminate(_received, None)
-
-
 def restore() -> None:
     """Restore the signal state and the timer of the caller, for a program that replaces xapi, except handlers."""
     global _is_sigchld_ignored  # noqa: PLW0603  # see above

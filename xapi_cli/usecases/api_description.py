@@ -14,7 +14,6 @@ from xapi_cli.openapi.index_file import InvalidDocument, StoredDocument
 from xapi_cli.system.layout import Cell, columns
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,7 +193,7 @@ def _from_stdin(runtime: "Runtime") -> bytes:
 
 def _from_file(path: str, name: str) -> _Source:
     try:
-        with open(path, "rb", opener=open_file) as file:
+        with open(path, "rb") as file:
             data = _limited(iter(lambda: file.read(65536), b""), path)
     except OSError as error:
         raise UsageError(f"cannot read {printable(path)}: {error.strerror}", hint="check the path") from error

@@ -1,8 +1,5 @@
 """An explicit login with `xapi login`: its prompts, the data that it stores, and its messages."""
 
-import os
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +9,6 @@ from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
-from xapi_cli.system import agent_socket
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
 from xapi_cli.usecases.access_token import warn_of_supplied_token
@@ -47,8 +43,6 @@ class Login:
         if not self.password_stdin and not runtime.settings.password and (command := runtime.password_command):
             command.check()
         repository = runtime.repository(Identity(runtime.settings.base_url or "", runtime.settings.username or ""))
-        if started := repository.start():
-            runtime.terminal.note(started)
         repository.probe()  # before any prompt, and before a secret is sent
         account, token, typed = self._log_in(repository)
         written = self._write_profile(account.identity)
@@ -294,7 +288,6 @@ class Login:
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
             terminal.note(f"{stored}next, run `xapi request{flag} /path`")
-            self._mention_agent()
         warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
 
     def _report_storage_of_later_commands(self, *, written: bool) -> None:
@@ -320,26 +313,6 @@ class Login:
         runtime = self.runtime
         profile = config_file.load(runtime.config_path).profiles.get(runtime.settings.profile, {})
         return profile.get("storage") or registry.AUTO
-
-    def _mention_agent(self) -> None:
-        """Mention the agent, if this system can have one, none is in use, and it was not mentioned before."""
-        runtime = self.runtime
-        path = agent_socket.path(runtime.environ, "control")
-        if (
-            sys.platform != "linux"
-            or runtime.settings.agent != values.AgentMode.ON
-            or path is None
-            or os.path.lexists(path)
-        ):
-            return
-        mentioned = runtime.state_directory.file("agent-mentioned")
-        if runtime.terminal.is_quiet or mentioned.modified_at() is not None:
-            return
-        with suppress(OSError):  # mentioned again at the next login
-            os.close(mentioned.open(os.O_WRONLY | os.O_CREAT))
-        runtime.terminal.note(
-            f'to make commands start faster, write agent = "auto" at the top of {printable(str(runtime.config_path))}'
-        )
 
     @property
     def _profile_without_flag(self) -> str:

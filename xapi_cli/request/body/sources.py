@@ -12,7 +12,6 @@ from xapi_cli.errors import UsageError
 from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
 from xapi_cli.request.items import STDIN
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import open_file
 
 _MAX_VALUE = 1_048_576  # characters
 Stdin = Callable[[], BinaryIO | None]
@@ -75,7 +74,7 @@ def check_exists(path: str) -> None:
 def _open(path: str) -> BinaryIO:
     """Open *path* unbuffered; expand `~`, because shells do not expand it after an @."""
     with _usage_errors(path):
-        return open(os.path.expanduser(path), "rb", buffering=0, opener=open_file)
+        return open(os.path.expanduser(path), "rb", buffering=0)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from xapi_cli.errors import OutputError
 from xapi_cli.system import private_files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import OpenDirectory, is_trusted, open_file, open_parent
+from xapi_cli.system.safe_paths import OpenDirectory, is_trusted, open_parent
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Headers
@@ -126,7 +126,7 @@ class AtomicFile:
 
     def _open_device(self) -> BinaryIO:
         """Open a target that is not a regular file; raise OSError if it has become a regular file in the meantime."""
-        descriptor = open_file(self.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        descriptor = os.open(self.name, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EAGAIN, "it was replaced by another file")

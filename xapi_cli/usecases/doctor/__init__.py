@@ -3,7 +3,7 @@
 Each check performs the real operation, with a timeout: ten seconds for the network, six for the keyring.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,13 @@ _CHECKS: tuple[_Row, ...] = (
 _LAST_OF_SETTINGS = "profile"
 
 
-def doctor(runtime: "Runtime", *, as_json: bool, further: Sequence[_Row] = ()) -> None:
-    """Print the result of each check as soon as it is available; *further* are the checks of higher layers.
+def doctor(runtime: "Runtime", *, as_json: bool) -> None:
+    """Print the result of each check as soon as it is available.
 
     Raises ChecksFailed if a check failed.
     """
     checks, report = [], _Report(runtime.terminal)
-    for check in _results(runtime, (*_CHECKS, *further)):
+    for check in _results(runtime):
         checks.append(check)
         if not as_json:
             report.add(check)
@@ -55,10 +55,10 @@ def doctor(runtime: "Runtime", *, as_json: bool, further: Sequence[_Row] = ()) -
         )
 
 
-def _results(runtime: "Runtime", checks: Sequence[_Row]) -> Iterator[Check]:
-    """Run *checks*; the failure of one does not prevent the others."""
+def _results(runtime: "Runtime") -> Iterator[Check]:
+    """Run all checks; the failure of one does not prevent the others."""
     findings = Findings(runtime)
-    for name, run in checks:
+    for name, run in _CHECKS:
         try:
             check = run(findings)
         except NotChecked as error:

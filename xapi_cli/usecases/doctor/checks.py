@@ -155,7 +155,7 @@ def check_proxy(findings: Findings) -> Check:
 
 def check_store(findings: Findings) -> Check:
     """Write, read and delete an item in the keyring or another service; a missing keyring is a warning with `auto`."""
-    setting, name = findings.settings.storage, findings.storage.check_name
+    setting, name = findings.settings.storage, findings.storage.name
     if not findings.storage_is_a_service:
         return Check("keyring", "pass", f"not used: the storage is {setting}")
     findings.check_state_is_usable()
@@ -188,7 +188,7 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
-        hint = f"follow the hint for {findings.storage.check_name}"
+        hint = f"follow the hint for {findings.storage.name}"
         return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
     record = repository.read()
     if record is None:

@@ -1,1 +1,0 @@
-"""Warm processes that run commands without the start of an interpreter."""

@@ -1,1 +1,0 @@
-"""Keep tokens in the memory of the agent."""

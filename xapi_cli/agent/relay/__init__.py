@@ -1,1 +1,0 @@
-"""Relay the connections of agent calls."""

@@ -1,1 +1,0 @@
-"""Use the connections that the agent lends."""

@@ -1,1 +1,0 @@
-"""Storage `agent`: records in the memory of the keeper, a process of the agent, and nowhere else."""
