@@ -52,7 +52,7 @@ def test_without_settings_the_hints_explain_how_to_start(xapi: Xapi) -> None:
         " run `xapi login`, or set XAPI_BASE_URL and XAPI_USERNAME"
     )
     assert line(outcome, "network") == "warn  network   not checked: no base URL is set; see profile"
-    assert outcome.err == "xapi: error: 1 of 12 checks failed: profile; follow the hints of the failed checks\n"
+    assert outcome.err == "xapi: error: 1 of 11 checks failed: profile; follow the hints of the failed checks\n"
 
 
 def test_without_settings_and_a_keyring_the_hint_is_a_login_that_works(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -168,7 +168,7 @@ def test_one_fault_causes_one_failed_check(
 
     assert [name for name, status in statuses(outcome).items() if status == "fail"] == [failed]
     assert outcome.code == 1
-    assert outcome.err == f"xapi: error: 1 of 12 checks failed: {failed}; follow the hints of the failed checks\n"
+    assert outcome.err == f"xapi: error: 1 of 11 checks failed: {failed}; follow the hints of the failed checks\n"
 
 
 def test_an_invalid_config_file_fails_once(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -324,7 +324,7 @@ def test_on_a_terminal_a_new_user_sees_the_one_failure_first(xapi: Xapi) -> None
     assert [row for row in rows if "not checked" in row] == [
         "skip            not checked, because profile failed: network, clock, tls, proxy, token, password"
     ]
-    assert rows[-1] == "xapi: error: 1 of 12 checks failed: profile; follow the hints of the failed checks"
+    assert rows[-1] == "xapi: error: 1 of 11 checks failed: profile; follow the hints of the failed checks"
 
 
 @pytest.mark.parametrize("storage", [None, "keyring"])

@@ -5,7 +5,7 @@ try it one after another. A failure is recorded for a minute. Of each rejected p
 scrypt hash are recorded: enough to recognize it, not enough to guess it. The same applies to a password command that
 failed or returned such a password.
 
-Rejected passwords are recorded where the login lock is, and in the state directory as well: the agent or the Redis
+Rejected passwords are recorded where the login lock is, and in the state directory as well: the Redis
 server that has the lock may be restarted, and processes of one account may use different kinds of storage.
 """
 
