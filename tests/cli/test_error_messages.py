@@ -55,7 +55,7 @@ ERRORS = {
     ),
     "an invalid choice": Error(
         "token show --format jsn", TOKEN, 2,
-        "--format: 'jsn' is not a valid value; use token, header, json, env or exec-credential",
+        "--format: 'jsn' is not a valid value; use token, header, json or env",
     ),
     "a second KEY": Error(
         "profile unset a b", {}, 2, "unexpected argument; usage: `xapi profile unset KEY`"

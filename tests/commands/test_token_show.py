@@ -155,46 +155,6 @@ def test_a_shell_can_evaluate_the_env_format(xapi: Xapi) -> None:
     assert shell.stdout.decode() == token
 
 
-_EXEC = "client.authentication.k8s.io"
-
-
-@pytest.mark.parametrize(
-    ("info", "version"),
-    [
-        (f'{{"kind": "ExecCredential", "apiVersion": "{_EXEC}/v1", "spec": {{"interactive": false}}}}', f"{_EXEC}/v1"),
-        (f'{{"kind": "ExecCredential", "apiVersion": "{_EXEC}/v1beta1", "spec": {{}}}}', f"{_EXEC}/v1beta1"),
-        (f'{{"apiVersion": "{_EXEC}/v1alpha1"}}', f"{_EXEC}/v1"),
-        ('{"apiVersion": ["x"]}', f"{_EXEC}/v1"),
-        ("[]", f"{_EXEC}/v1"),
-        ("not JSON", f"{_EXEC}/v1"),
-        ("[" * 100_000, f"{_EXEC}/v1"),
-        ("", f"{_EXEC}/v1"),
-    ],
-    ids=range(8),
-)
-def test_the_exec_credential_has_the_version_that_kubectl_requests(xapi: Xapi, info: str, version: str) -> None:
-    outcome = xapi(
-        "token", "show", "--format", "exec-credential", env={"XAPI_TOKEN": "abc", "KUBERNETES_EXEC_INFO": info}
-    )
-
-    assert json.loads(outcome.out) == {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "abc"}}
-
-
-def test_the_exec_credential_has_the_format_of_kubectl(xapi: Xapi, token: str) -> None:
-    shown = json.loads(xapi("token", "show", "--format", "exec-credential").out)
-
-    expires_at = shown["status"].pop("expirationTimestamp")
-    assert datetime.fromisoformat(expires_at) > datetime.now(UTC)
-    assert shown == {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": token},
-    }
-    assert json.loads(xapi("token", "show", "--format", "exec-credential", env={"XAPI_TOKEN": "abc"}).out)[
-        "status"
-    ] == {"token": "abc"}
-
-
 def test_min_ttl_renews_a_token_with_less_left(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     assert xapi("token", "show", "--min-ttl", "29d").out == f"{token}\n"
 

@@ -1,24 +1,20 @@
 """The recipes of docs/other-programs.md, with the programs, or with their files where a program cannot run in a test.
 
-VS Code and Postman have no command line for this, and a kubectl of Debian does not support the version of the plugins.
-So the requests of their files are sent by httpx, with the variables that the programs would insert, and the plugin is
-run as the kubeconfig says. The shell examples of the page are run by test_docs.
+VS Code and Postman have no command line for this, so the requests of their files are sent by httpx, with the variables
+that the programs would insert. The shell examples of the page are run by test_docs.
 """
 
 import json
 import re
 import shutil
 import sys
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from tests.proxy.running import Proxy, proxy
-from tests.support.pages import TEXTS, blocks_of, with_sandbox
-from tests.support.program import REAL, Xapi
+from tests.support.pages import TEXTS, blocks_of
+from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 TEXT = TEXTS["docs/other-programs.md"]
@@ -41,22 +37,6 @@ def test_the_program_of_a_recipe_runs(xapi: Xapi, sandbox: Sandbox, title: str, 
 
     assert outcome.code == 0, outcome.err  # some versions of Node warn that fetch is experimental
     assert MASTER.email in outcome.out
-
-
-def test_the_plugin_of_the_kubeconfig_prints_the_token(xapi: Xapi, sandbox: Sandbox) -> None:
-    config: dict[str, Any] = yaml.safe_load(with_sandbox(sandbox, recipe("kubectl")))
-    (context,), (cluster,), (user,) = config["contexts"], config["clusters"], config["users"]
-    plugin = user["user"]["exec"]
-    assert (config["kind"], config["current-context"]) == ("Config", context["name"])
-    assert context["context"] == {"cluster": cluster["name"], "user": user["name"]}
-    assert cluster["cluster"]["server"] == sandbox.base_url
-    assert plugin["command"] == Path(REAL[0]).name
-
-    outcome = xapi(*plugin["args"], env=sandbox.settings)
-
-    credential = json.loads(outcome.out)
-    assert (credential["kind"], credential["apiVersion"]) == ("ExecCredential", plugin["apiVersion"])
-    assert sandbox.user_of(credential["status"]["token"]) is not None
 
 
 def filled_in(text: str, values: dict[str, str]) -> str:
@@ -103,5 +83,5 @@ def test_the_collection_for_postman(xapi: Xapi, sandbox: Sandbox) -> None:
 
 def test_the_page_is_short_and_names_each_way() -> None:
     assert len(TEXT.split()) < 1800
-    for way in ("token show", "exec", "credential-helper", "open_client", "proxy"):
+    for way in ("token show", "exec", "open_client", "proxy"):
         assert re.search(rf"^\| [^|]+ \| \[`(?:xapi )?{way}\b", TEXT, re.MULTILINE), way

@@ -176,10 +176,6 @@ def _of_commands(xapi: Xapi, sandbox: Sandbox) -> Iterator[str]:
     xapi("login")
     for command in ("token show", "token status", "profile list", "profile show", "doctor"):
         yield from _printed(f"{command} --json", xapi(*command.split(), "--json").out)
-    credential = xapi("token", "show", "--format", "exec-credential").out
-    yield from _printed("token show --format exec-credential", credential)
-    request = json.dumps({"uri": url})
-    yield from _printed("credential-helper get", xapi("credential-helper", "get", input=request).out)
     file = xapi.home / "meta"
     xapi("request", "/x-api/me", "--meta", str(file))
     yield from _printed("request --meta", file.read_text())

@@ -41,11 +41,6 @@ VARIABLES: tuple[Setting, ...] = (
         "true: errors and warnings are also annotations, and `xapi token show` masks the token in the log",
         variables=("GITHUB_ACTIONS",),
     ),
-    Setting(
-        "",
-        "Set by kubectl: the API version of the credential that it requests",
-        variables=("KUBERNETES_EXEC_INFO",),
-    ),
     Setting("", "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy", variables=("XAPI_PROXY_SOCKET",)),
     Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
 )

@@ -33,7 +33,6 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
         "login": Entry("Log in and store the token."),
         "logout": Entry("Delete the stored token and password."),
         "token": Entry("Show the token or its status.", ("show", "status")),
-        "credential-helper": Entry("Provide the token to Bazel and other programs.", ("get",)),
     },
     "Requests": {
         "request": Entry("Send a request with the stored token."),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 
-Format = Literal["token", "header", "json", "env", "exec-credential"]
+Format = Literal["token", "header", "json", "env"]
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -36,7 +36,7 @@ def show(
     """Print a usable access token.
 
     Logs in first if necessary. With --min-ttl, renews a token that has less
-    than DURATION left. Only this command and credential-helper print a token.
+    than DURATION left. Only this command prints a token.
 
     Examples:
 

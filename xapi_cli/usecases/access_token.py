@@ -1,6 +1,5 @@
 """The access token of the settings: print it, or return it for another program."""
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from xapi_cli.auth.stored_token import StoredToken
     from xapi_cli.runtime import Runtime
     from xapi_cli.store.repository import TokenRepository
-
-
-_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 class Subject(NamedTuple):
@@ -128,27 +124,8 @@ def _formatted(
             if subject.base_url:  # both, as `exec` sets them
                 values |= {"XAPI_BASE_URL": subject.base_url, "XAPI_TOKEN_BASE_URL": subject.base_url}
             return exports(values, unset=other_tokens(environ))
-        case "exec-credential":
-            return json_line(_exec_credential(token, environ))
         case _:
             return token.access_token
-
-
-def _exec_credential(token: Token, environ: Mapping[str, str]) -> dict[str, Any]:
-    # https://kubernetes.io/docs/reference/config-api/client-authentication.v1/
-    status = {"token": token.access_token}
-    if token.expires_at:
-        status["expirationTimestamp"] = instant(token.expires_at)
-    return {"apiVersion": _exec_version(environ), "kind": "ExecCredential", "status": status}
-
-
-def _exec_version(environ: Mapping[str, str]) -> str:
-    """Return the API version that kubectl requests, because it accepts no other; if it requests none, the latest."""
-    try:
-        requested = json.loads(environ.get("KUBERNETES_EXEC_INFO", ""))["apiVersion"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        requested = None
-    return requested if requested in _EXEC_VERSIONS else _EXEC_VERSIONS[0]
 
 
 def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:

@@ -47,9 +47,7 @@ def test_a_description_is_a_complete_sentence(xapi: Xapi, command: tuple[str, ..
 
 
 def test_the_words_of_a_summary_are_complete(xapi: Xapi) -> None:
-    assert dict(described(xapi, "fish", (), "c")) == {
-        "credential-helper": "Provide the token to Bazel and other programs."
-    }
+    assert dict(described(xapi, "fish", (), "logo")) == {"logout": "Delete the stored token and password."}
     assert dict(described(xapi, "fish", ("request",), "--wri")) == {
         "--write": "Send any method, even in read-only mode."
     }

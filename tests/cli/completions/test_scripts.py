@@ -70,7 +70,7 @@ def test_in_zsh_the_first_tab_completes_if_the_script_is_autoloaded(xapi: Xapi) 
     with shell_of(xapi, "zsh", prepare=prepare) as complete:
         for _ in range(2):  # zsh loads the script at the first, and only calls it at the second
             assert complete("xapi logo") == "<xapi><logout>"
-        assert complete("xapi token show --format=exec") == "<xapi><token><show><--format=exec-credential>"
+        assert complete("xapi token show --format=hea") == "<xapi><token><show><--format=header>"
 
 
 def test_bash_completion_finds_the_script_by_its_name(xapi: Xapi) -> None:
