@@ -105,7 +105,7 @@ def test_a_transient_failure_is_retried_only_with_retry(xapi: Xapi) -> None:
     summary = tried[2].splitlines()[-1]
     assert re.fullmatch(
         r"xapi: error: 1 of 2 lines failed in \d\.\d s \([\d,]+/s, 2 retries\): 1 × 503; see its line on stdout \("
-        r"--retry repeats POST and PATCH only with --retry-unsafe\)",
+        r"--retry does not repeat POST and PATCH\)",
         summary,
     )
 

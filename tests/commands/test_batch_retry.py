@@ -1,4 +1,4 @@
-"""`xapi batch` with --retry-unsafe, --failed, and a journal whose lines ended in a status that --retry would repeat."""
+"""`xapi batch` with --failed, and a journal whose lines ended in a status that --retry would repeat."""
 
 import os
 import signal
@@ -12,96 +12,14 @@ import pytest
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, paths
 from tests.support.program import Xapi
 
-UNSAFE = ("--retry", "2", "--retry-unsafe")
 POSTS = jsonl(*({"path": f"/n/{number}", "json": number} for number in range(4)))
 BUSY = Reply(status=503, headers=(("Retry-After", "0"),))
-
-
-def keys(api: Api) -> dict[str, list[str | None]]:
-    """Return the idempotency keys of the requests that *api* has received, by path."""
-    found: dict[str, list[str | None]] = {}
-    for each in api.requests:
-        found.setdefault(each.path, []).append(each.headers.get("idempotency-key"))
-    return found
 
 
 def failing_first(received: ReceivedRequest, seen: set[str]) -> Reply:
     reply = Reply() if received.path in seen else BUSY
     seen.add(received.path)
     return reply
-
-
-def test_each_line_has_its_own_key_which_stays_the_same_in_a_retry(xapi: Xapi) -> None:
-    seen: set[str] = set()
-    with Api(lambda received: failing_first(received, seen)) as api:
-        code, lines, err = batch(xapi, api, *UNSAFE, input=POSTS + jsonl({"path": "/get"}))
-        first = keys(api)
-        api.requests.clear()
-        batch(xapi, api, *UNSAFE, input=POSTS)
-        second = keys(api)
-
-    assert (code, {line["status"] for line in lines}) == (0, {200}), err
-    assert first.pop("/get") == [None, None]
-    assert all(len(found) == 2 and len(set(found)) == 1 for found in first.values())
-    used = {*(found[0] for found in first.values()), *(found[0] for found in second.values())}
-    assert len(used) == 8  # another run without a journal sends other requests
-    assert None not in used
-
-
-def test_the_key_of_a_line_takes_precedence(xapi: Xapi) -> None:
-    lines = jsonl(
-        {"path": "/own", "json": 1, "headers": {"idempotency-key": "mine"}},
-        {"path": "/none", "json": 1, "headers": {"Idempotency-Key": None}},
-    )
-    with Api() as api:
-        assert batch(xapi, api, *UNSAFE, input=lines)[0] == 0
-
-    assert keys(api) == {"/own": ["mine"], "/none": [None]}
-
-
-def test_the_key_stays_the_same_when_a_batch_is_resumed_and_after_a_401(xapi: Xapi, tmp_path: Path) -> None:
-    is_broken = True
-    with Api(lambda received: None if is_broken and received.path == "/n/1" else Reply(), lives=5) as api:
-        args = ("--retry", "1", "--retry-unsafe", "--journal", str(tmp_path / "j"), "-j", "1")
-        assert batch(xapi, api, *args, input=POSTS)[0] == 11
-        is_broken = False
-        assert batch(xapi, api, *args, input=POSTS)[0] == 0
-        assert api.rejected == 1
-
-    found = keys(api)
-    assert [len(found[path]) for path in ("/n/0", "/n/1", "/n/2", "/n/3")] == [1, 4, 1, 1]
-    assert len(set(found["/n/1"])) == 1
-    assert len({each[0] for each in found.values()}) == 4
-
-
-def test_a_resumed_batch_sends_the_keys_of_its_journal_even_without_retries(xapi: Xapi, tmp_path: Path) -> None:
-    with Api(lambda received: None) as api:
-        journal = ("--journal", str(tmp_path / "j"))
-        batch(xapi, api, "--retry", "1", "--retry-unsafe", *journal, input=POSTS)
-        batch(xapi, api, *journal, input=POSTS)
-
-    assert all(len(found) == 3 and len(set(found)) == 1 for found in keys(api).values())
-
-
-def test_without_the_journal_of_a_key_it_is_not_taken_from_the_input(xapi: Xapi, tmp_path: Path) -> None:
-    with Api() as api:
-        for name in ("a", "b"):
-            assert batch(xapi, api, *UNSAFE, "--journal", str(tmp_path / name), input=POSTS)[0] == 0
-
-    assert all(len(set(found)) == 2 for found in keys(api).values())
-
-
-def test_a_damaged_seed_in_the_journal_is_read_from_its_copy(xapi: Xapi, tmp_path: Path) -> None:
-    journal = tmp_path / "j"
-    with Api(lambda received: None) as api:
-        args = ("--retry", "1", "--retry-unsafe", "--journal", str(journal))
-        batch(xapi, api, *args, input=POSTS)
-        data = journal.read_bytes()
-        start = data.rindex(b'{"seed": "') + len(b'{"seed": "')
-        journal.write_bytes(data[:start] + b"x" + data[start + 1 :])
-        batch(xapi, api, *args, input=POSTS)
-
-    assert all(len(found) == 4 and len(set(found)) == 1 for found in keys(api).values())
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -118,14 +36,11 @@ def test_a_journal_sends_lines_again_that_a_retry_would_repeat(xapi: Xapi, tmp_p
         api.requests.clear()
         third = batch(xapi, api, *args, input=lines)
         unsafe = [each.path for each in api.requests]
-        last = batch(xapi, api, *args, *UNSAFE, input=lines)
 
     assert [line["status"] for line in first[1]] == [status] * 3
     assert again == {"/get", "/put"}
     assert [line["status"] for line in second[1]] == [200, 200, status]
     assert (third[1], unsafe) == (second[1], [])
-    assert [line["status"] for line in last[1]] == [200] * 3
-    assert list(keys(api)) == ["/post"]
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 501])

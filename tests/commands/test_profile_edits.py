@@ -1,7 +1,6 @@
-"""`xapi profile use`, `unset`, `remove` and `rename`, and files that cannot be read or written."""
+"""`xapi profile use`, `unset` and `remove`, and files that cannot be read or written."""
 
 import json
-import re
 import shlex
 
 import pytest
@@ -141,74 +140,6 @@ def test_a_login_adds_settings_below_those_of_its_profile(xapi: Xapi, sandbox: S
     assert config_of(xapi).endswith(COMMENTED.partition("timeout = 1\n")[2])
 
 
-FORMS = {
-    "tables": WRITTEN,
-    "comments": "[profiles.work] # one\n# two\ntimeout = 1 # three\n\n# four\n[profiles.home]\n",
-    "one table": "[profiles]\n  work = { timeout = 1 } # one\nhome = {}\n",
-    "explicit parent": "[profiles]\n# one\n[profiles.work]\n[profiles.home]\n",
-    "dotted keys": 'profiles.work.timeout = 1 # one\ndefault_profile = "work"\nprofiles.work.storage = "file"\n'
-    "profiles.home.timeout = 2\n",
-    "dotted keys in a table": '[profiles]\nwork.timeout = 1 # one\nwork.storage = "file"\nhome.timeout = 2\n',
-    "inline": 'default_profile="work"\nprofiles = {work = {timeout = 1}, home = {}}\n',
-    "spaces": "  [ profiles . work ] # one\n   timeout  =  1\n[profiles.home]\n",
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("name", "written"), [("office", "office"), ("me@work", '"me@work"')])
-def test_rename_changes_the_name_and_the_default_profile_and_no_other_text(
-    xapi: Xapi, form: str, name: str, written: str
-) -> None:
-    write_config(xapi, FORMS[form])
-
-    assert xapi("profile", "rename", "work", name) == Outcome(0, "", f"xapi: renamed profile work to {name}\n")
-    default = FORMS[form].replace('"work"', f'"{name}"')
-    assert config_of(xapi) == re.sub(r"\bwork(?=[.\]\s])", written, default)
-    assert [each["name"] for each in json.loads(xapi("profile", "list", "--json").out)] == [name, "home"]
-
-
-def test_the_renamed_default_profile_stays_selected(xapi: Xapi) -> None:
-    write_config(xapi, "# mine\n[profiles.default]\ntimeout = 1\n")
-
-    assert xapi("profile", "rename", "default", "work").code == 0
-    assert json.loads(xapi("profile", "show", "--json").out) == {"name": "work", "timeout": 1}
-    assert xapi("profile", "rename", "work", "default").code == 0
-    assert json.loads(xapi("profile", "show", "--json").out) == {"name": "default", "timeout": 1}
-    assert config_of(xapi) == 'default_profile = "default"\n\n# mine\n[profiles.default]\ntimeout = 1\n'
-
-
-def test_a_profile_with_an_invalid_name_can_be_renamed(xapi: Xapi) -> None:
-    write_config(xapi, "[profiles.'a b']\ntimeout = 1\n")
-
-    assert xapi("profile", "rename", "a b", "ab") == Outcome(0, "", "xapi: renamed profile a b to ab\n")
-    assert config_of(xapi) == "[profiles.ab]\ntimeout = 1\n"
-
-
-@pytest.mark.parametrize(
-    ("args", "error"),
-    [
-        (("work", "home"), "profile 'home' already exists; choose another name"),
-        (("work", "work"), "profile 'work' already exists; choose another name"),
-        (("work", "a b"), "'a b' is not a valid profile name; use letters, digits and the characters . _ - + @"),
-        (("work", ""), "'' is not a valid profile name; use letters, digits and the characters . _ - + @"),
-        (("work", "x" * 101), f"{'x' * 101!r} is not a valid profile name; use at most 100 characters"),
-    ],
-)
-def test_rename_to_an_invalid_or_existing_name_exits_with_2(xapi: Xapi, args: tuple[str, str], error: str) -> None:
-    write_config(xapi)
-
-    assert xapi("profile", "rename", *args) == Outcome(2, "", f"xapi: error: {error}\n")
-    assert config_of(xapi) == WRITTEN
-
-
-def test_rename_warns_if_a_variable_selects_the_old_name(xapi: Xapi) -> None:
-    write_config(xapi)
-
-    assert xapi("profile", "rename", "home", "flat", env={"XAPI_PROFILE": "home"}) == Outcome(
-        0, "", "xapi: warning: XAPI_PROFILE still selects home; set it to flat\nxapi: renamed profile home to flat\n"
-    )
-
-
 @pytest.mark.parametrize(
     "args", [("set", "username", "you"), ("set", "base_url", "b.test"), ("unset", "username"), ("unset", "base_url")]
 )
@@ -273,18 +204,16 @@ def test_remove_warns_if_a_variable_selects_the_profile(xapi: Xapi) -> None:
         (("show",), ", or create it with `xapi login --profile nowhere`"),
         (("remove",), ""),
         (("unset", "timeout", "-p"), ""),
-        (("rename",), ""),
     ],
 )
 def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
     xapi: Xapi, verb: tuple[str, ...], otherwise: str
 ) -> None:
-    more = ("new",) if verb == ("rename",) else ()
     error = "xapi: error: profile 'nowhere' does not exist"
-    assert xapi("profile", *verb, "nowhere", *more) == Outcome(2, "", f"{error}{otherwise.replace(', or', ';')}\n")
+    assert xapi("profile", *verb, "nowhere") == Outcome(2, "", f"{error}{otherwise.replace(', or', ';')}\n")
 
     write_config(xapi)
-    assert xapi("profile", *verb, "nowhere", *more) == Outcome(
+    assert xapi("profile", *verb, "nowhere") == Outcome(
         2, "", f"{error}; select another profile (work, home){otherwise}\n"
     )
     assert config_of(xapi) == WRITTEN
@@ -294,7 +223,7 @@ def test_every_command_reports_an_invalid_file_and_leaves_it_unchanged(xapi: Xap
     write_config(xapi, "[profiles.work]\nbaseurl = 'x'\n")
 
     verbs = [("list",), ("show",), ("use", "work"), ("set", "timeout", "1"), ("unset", "timeout"), ("remove", "work")]
-    for args in (*verbs, ("rename", "work", "home")):
+    for args in verbs:
         outcome = xapi("profile", *args)
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err.startswith(f"xapi: error: {xapi.config}/config.toml: unknown key profiles.work.baseurl; ")
@@ -324,5 +253,5 @@ def test_quiet_omits_the_notes_of_changes(xapi: Xapi) -> None:
     write_config(xapi)
 
     changes = [("use", "home"), ("set", "timeout", "1"), ("unset", "timeout"), ("unset", "timeout")]
-    for args in (*changes, ("rename", "home", "flat"), ("remove", "flat")):
+    for args in (*changes, ("remove", "home")):
         assert xapi("profile", *args, "--quiet") == Outcome(0, "", ""), args

@@ -47,15 +47,7 @@ def complete(xapi: Xapi, line: str, shell: str = "bash", **env: str) -> Outcome:
         ("xapi request /v2/pets/7/photo ", ["caption=", "photo@"]),
         ("xapi request --base-url https://api.test/v2 /pets/7/", ["/pets/7/photo"]),
         ("xapi api show PUT /v2/", ["/v2/pets/{id}"]),
-        ("xapi request /v2/pets/7 -q ", ["view="]),
-        ("xapi request /v2/pets/7 -q v", ["view="]),
-        ("xapi request /v2/pets/7 --query view=", ["view=short", "view=full"]),
-        ("xapi request /v2/pets/7 -q view=f", ["view=full"]),
-        ("xapi request /v2/pets/7 -q view=full ", ["X-Trace:"]),
-        ("xapi request /v2/pets/7 view==full -q ", [":nothing 0"]),
         ("xapi request /v2/pets/7 -H X", ["X-Trace:"]),
-        ("xapi request PUT /v2/pets/7 -q ", [":nothing 0"]),
-        ("xapi request -q ", [":nothing 0"]),
         ("xapi request -H X-Trace:1 /v2/pets/7 ", ["view=="]),
     ],
 )
@@ -210,7 +202,7 @@ def test_no_word_of_a_description_is_an_option_of_xapi(xapi: Xapi, shell: str) -
     parameters = [{"name": name, "in": place} for name in names for place in ("query", "header")]
     load(xapi, openapi({"/a": {"get": {"parameters": parameters}}}))
 
-    for line in ("", "-q ", "-H "):
+    for line in ("", "-H "):
         words = complete(xapi, f"xapi request /a {line}", shell).out.replace("compadd -S '' --", "").split()
         assert not [word for word in words if word.strip("'").startswith("-")]
         assert any("a-b" in word for word in words)
@@ -226,7 +218,6 @@ def test_a_value_that_bash_would_expand_is_not_offered(xapi: Xapi, value: str) -
 
     assert complete(xapi, "xapi request /a home=").out == "home=a~b\n"
     assert complete(xapi, "xapi request /b home==").out == "home==a~b\n"
-    assert complete(xapi, "xapi request /b -q home=").out == "home=a~b\n"
 
 
 def test_a_path_that_a_request_refuses_is_not_offered(xapi: Xapi) -> None:

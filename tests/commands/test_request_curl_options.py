@@ -59,14 +59,6 @@ NO_REPETITION = "curl does not follow redirects here: it would repeat the {} whe
             ["curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"],
         ),
         (["POST", "/a", "--retry", "3", "--no-follow"], "", []),
-        (
-            ["/a", "a=1", "--retry", "3", "--retry-unsafe", "--no-follow", "Idempotency-Key:mine"],
-            "--retry 3 --retry-connrefused",
-            [
-                "the command for curl contains an Idempotency-Key: change it for another request",
-                "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt",
-            ],
-        ),
         (["/a", "-o", "it's"], "--output 'it'\\''s'", [PARTIAL]),
         (["/a", "-i"], "--include", []),
         (["/a", "--error-body", "none"], "--fail", []),
@@ -95,7 +87,6 @@ def test_options_without_a_curl_equivalent_are_reported(
 # Every flag of the command is in one of these tables: the command for curl contains it, a note says that curl has no
 # equivalent, or it changes nothing that curl does.
 TRANSLATED: dict[str, tuple[list[str], list[str]]] = {  # the arguments with the flag, and without it
-    "--query": (["/a", "--query", "a=1"], ["/a"]),
     "--header": (["/a", "--header", "A:1"], ["/a"]),
     "--data": (["/a", "--data", "x"], ["/a"]),
     "--form": (["/a", "a=1", "--form"], ["/a", "a=1"]),
@@ -103,7 +94,6 @@ TRANSLATED: dict[str, tuple[list[str], list[str]]] = {  # the arguments with the
     "--output": (["/a", "--output", "f"], ["/a"]),
     "--no-follow": (["/a", "--no-follow"], ["/a"]),
     "--retry": (["/a", "--retry", "3"], ["/a"]),
-    "--retry-unsafe": (["POST", "/a", "--retry", "3", "--retry-unsafe"], ["POST", "/a", "--retry", "3"]),
     "--no-check-status": (["/a", "--no-check-status"], ["/a"]),
     "--no-login": (["/a", "--no-login"], ["/a"]),
 }
@@ -114,14 +104,11 @@ REPORTED = {
     "--jq": ["--jq", "."],
     "--expect": ["--expect", "."],
     "--until": ["--until", "."],
-    "--pretty": ["--pretty", "all"],
-    "--color": ["--color", "always"],
-    "--sort-keys": ["--sort-keys"],
     "--paginate": ["--paginate"],
     "--verbose": ["--verbose"],
 }
 WITHOUT_EFFECT = {
-    *("--every", "--items", "--slurp", "--next", "--next-param", "--max-pages"),  # of --until and --paginate
+    *("--every", "--items", "--slurp", "--next", "--max-pages"),  # of --until and --paginate
     *("--no-validate", "--curl"),
 }
 

@@ -1,10 +1,8 @@
-"""How JSON looks: indented, colored and decoded on a terminal with every option, and in a pipe with --pretty."""
+"""How JSON looks: indented, colored and decoded on a terminal with every option, and as it was sent elsewhere."""
 
-import json
 import re
 import threading
 from pathlib import Path
-from textwrap import indent
 
 import pytest
 
@@ -14,12 +12,10 @@ from tests.support.program import OnTerminal, Xapi
 from tests.support.servers import Server, hang, request, send, wait_for
 
 BODY = rb'{"b":1.10,"a":["\u00dc\/\u001b",null]}'
-INDENTED = '{\n  "b": 1.10,\n  "a": [\n    "Ü/\\u001b",\n    null\n  ]\n}\n'
 COLORED = (
     '{\n  \x1b[1;34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[1;34m"a"\x1b[0m: [\n    \x1b[32m"Ü/\\u001b"\x1b[0m,\n'
     "    \x1b[35mnull\x1b[0m\n  ]\n}\n"
 )
-SORTED = '{\n  "a": [\n    "Ü/\\u001b",\n    null\n  ],\n  "b": 1.10\n}\n'
 
 
 def _screen(terminal: OnTerminal) -> str:
@@ -47,98 +43,22 @@ def test_json_looks_the_same_with_each_option(xapi: Xapi, options: list[str], co
     assert _screen(terminal) == COLORED * count
 
 
-@pytest.mark.parametrize(
-    ("options", "shown"),
-    [
-        (["--pretty", "format"], INDENTED),
-        (["--color", "never"], INDENTED),
-        (["--pretty", "none"], BODY.decode() + "\n"),
-        (["--sort-keys", "--color", "never"], SORTED),
-        (["--pretty", "none", "--jq", "."], '{"b":1.10,"a":["Ü/\\u001b",null]}\n'),
-        (["--pretty", "format", "--paginate", "--slurp"], f"[\n{indent(INDENTED, '  ')}]\n"),
-        (["--sort-keys", "--color", "never", "--paginate"], SORTED),
-    ],
-)
-def test_a_terminal_shows_json_as_the_user_asks(xapi: Xapi, options: list[str], shown: str) -> None:
-    with (
-        PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server,
-        xapi.on_terminal("request", "/", *options, env=bearing(server)) as terminal,
-    ):
-        assert terminal.wait() == 0
-
-    assert _screen(terminal) == shown
-
-
 @pytest.mark.parametrize("env", [{"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}, {"NO_COLOR": "1"}])
 @pytest.mark.parametrize(
     ("options", "out"),
     [
         ([], BODY.decode()),
-        (["--color", "auto"], BODY.decode()),
-        (["--pretty", "none"], BODY.decode()),
-        (["--pretty", "all"], COLORED),
-        (["--pretty", "format"], INDENTED),
-        (["--pretty", "all", "--color", "never"], INDENTED),
-        (["--pretty", "format", "--color", "always"], COLORED),
-        (["--color", "always", "--jq", ".b"], "\x1b[36m1.10\x1b[0m\n"),
-        (["--sort-keys"], SORTED),
         (["--jq", ".a[0]"], "Ü/\x1b\n"),
-        (["--pretty", "all", "--jq", ".a[0]"], "Ü/\x1b\n"),
-        (["--pretty", "format", "--jq", "."], INDENTED),
-        (["--sort-keys", "--jq", "."], SORTED),
-        (["--pretty", "format", "--paginate"], INDENTED),
-        (["--sort-keys", "--paginate"], SORTED),
         (["--paginate"], BODY.decode() + "\n"),
     ],
 )
-def test_a_pipe_gets_another_look_only_if_the_user_asks(
+def test_a_pipe_gets_the_json_as_it_was_sent(
     xapi: Xapi, options: list[str], out: str, env: dict[str, str]
 ) -> None:
     with PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server:
         outcome = xapi("request", "/", *options, env=bearing(server) | env)
 
     assert (outcome.code, outcome.out, outcome.err) == (0, out, "")
-
-
-@pytest.mark.parametrize("options", [[], ["--jq", "."], ["--paginate"]])
-def test_a_file_gets_another_look_only_if_the_user_asks(xapi: Xapi, options: list[str]) -> None:
-    with PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server:
-        for arguments in ([], ["--pretty", "format"]):
-            assert xapi("request", "/", "-o", "out", *options, *arguments, env=bearing(server)).code == 0
-            text = (xapi.home / "out").read_text()
-            assert json.loads(text) == json.loads(BODY)
-            assert (text == INDENTED) is bool(arguments)
-
-
-def test_headers_in_a_pipe_are_colored_only_if_the_user_asks(xapi: Xapi) -> None:
-    with PageServer(lambda _: response("200 OK", b"{}")) as server:
-        plain = xapi("request", "/", "-i", env=bearing(server) | {"FORCE_COLOR": "1"})
-        colored = xapi("request", "/", "-i", "--pretty", "all", env=bearing(server))
-
-    assert plain.body == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-    assert colored.out.endswith("\x1b[36mContent-Length\x1b[0m: 2\n\n{}\n")
-
-
-def test_an_error_body_on_stderr_has_the_look_that_the_user_asks_for(xapi: Xapi) -> None:
-    with PageServer(lambda _: response("404 No", BODY)) as server:
-        outcome = xapi("request", "/", "--error-body", "stderr", "--pretty", "format", env=bearing(server))
-
-    assert outcome.err.startswith(INDENTED + "xapi: error: ")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--sort-keys", "--pretty=none"], "--sort-keys cannot be combined with --pretty none; write --pretty format"),
-        (["--continue", "-o", "f", "--pretty", "all"], "--continue cannot be combined with --pretty; omit --pretty"),
-        (["--continue", "-o", "f", "--color", "always"], "--continue cannot be combined with --color; omit --color"),
-        (["--continue", "-o", "f", "--sort-keys"], "--continue cannot be combined with --sort-keys; omit --sort-keys"),
-    ],
-)  # fmt: skip
-def test_looks_that_exclude_other_options_are_usage_errors(xapi: Xapi, options: list[str], message: str) -> None:
-    outcome = xapi("request", "/", *options, env={"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": "t"})
-
-    assert (outcome.code, outcome.out, outcome.err) == (2, "", f"xapi: error: {message}\n")
 
 
 def test_results_and_items_appear_on_a_terminal_as_they_arrive(xapi: Xapi) -> None:

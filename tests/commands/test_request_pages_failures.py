@@ -107,7 +107,6 @@ def test_the_url_to_continue_with_is_stated_once(xapi: Xapi, out: Path) -> None:
         ([1], (), ["--items", "data"], True),
         ([1], (), [], False),
         ({"data": [1]}, ('Link: </docs>; rel="help"',), [], False),
-        ({"data": [1]}, (), ["--next-param", "page=data.next"], False),
     ],
 )
 def test_an_only_page_without_a_link_header_is_noted(
@@ -320,7 +319,7 @@ def test_meta_counts_the_items_and_the_body_of_an_error(xapi: Xapi, tmp_path: Pa
     assert json.loads((tmp_path / "meta").read_text())["bytes"] == len(outcome.out) + len("error")
 
 
-@pytest.mark.parametrize("options", [["--next", "nxet"], ["--next-param", "page=nxet"]])
+@pytest.mark.parametrize("options", [["--next", "nxet"]])
 def test_a_field_that_no_page_has_is_noted(xapi: Xapi, options: list[str]) -> None:
     with PageServer(lambda target: page({"next": "/2"})) as server:
         outcome = xapi("request", "/", "--paginate", *options, env=bearing(server))

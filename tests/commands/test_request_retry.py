@@ -1,10 +1,8 @@
 """`xapi request --retry` over real connections."""
 
-import re
 
 import pytest
 
-from tests.batch.server import Api
 from tests.commands.api import bearing, response
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, hang, request, send, serve
@@ -62,7 +60,7 @@ def test_a_lost_post_is_not_resent_and_the_error_explains_why(xapi: Xapi, method
     assert outcome.err == (
         f"xapi: error: {server.name} closed the connection without a response; "
         f"the {method} may have been processed: check before you send it again "
-        f"(--retry repeats a {method} only with --retry-unsafe)\n"
+        f"(--retry does not repeat a {method})\n"
     )
 
 
@@ -83,9 +81,9 @@ def test_the_error_of_a_post_that_is_not_retried_names_the_reason(
         got = xapi("request", "/a", "--retry", "0", env=bearing(server))
 
     error = f"xapi: error: POST {server.url}/a responded with {status}; {hint}"
-    assert (outcome.code, outcome.err) == (code, f"{error} (--retry repeats a POST only with --retry-unsafe)\n")
+    assert (outcome.code, outcome.err) == (code, f"{error} (--retry does not repeat a POST)\n")
     assert plain.err == f"{error}\n"
-    assert "--retry-unsafe" not in got.err
+    assert "--retry" not in got.err
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -98,92 +96,7 @@ def test_a_terminal_wraps_the_reason(xapi: Xapi, columns: int) -> None:
 
     lines = terminal.text.splitlines()
     assert all(len(line) <= columns for line in lines)
-    assert " ".join(" ".join(lines).split()).endswith("(--retry repeats a POST only with --retry-unsafe)")
-
-
-def keys(received: list[bytes]) -> list[str]:
-    """Return the idempotency keys that a server received, one for each request."""
-    found = b"".join(received).decode().lower().split("idempotency-key: ")[1:]
-    return [text.split("\r\n")[0] for text in found]
-
-
-@pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_with_retry_unsafe_a_post_is_retried_with_the_same_key(xapi: Xapi, method: str) -> None:
-    busy = response("503 Busy", b"", "Retry-After: 0")
-    with Server([request()], [request(), send(busy), request(), send(OK)], [serve()]) as server:
-        args = ("request", method, "/a", "a=1", "--retry", "2", "--retry-unsafe")
-        outcome = xapi(*args, env=bearing(server))
-        again = xapi(*args, env=bearing(server))
-
-    assert (outcome.code, outcome.out, again.code) == (0, "ok", 0)
-    assert b"".join(server.received).count(b'{"a": "1"}') == 4
-    first, second, third, other = keys(server.received)
-    assert first == second == third
-    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", first)
-    assert other != first  # another command is another request
-
-
-def test_the_key_stays_the_same_after_a_401(xapi: Xapi) -> None:
-    with Api(lives=1) as api:
-        for _ in range(2):  # the token of the first one is rejected in the second one
-            assert xapi("request", "/a", "a=1", "--retry", "1", "--retry-unsafe", env=api.settings).code == 0
-
-    first, second, third = (each.headers["idempotency-key"] for each in api.requests)
-    assert first != second == third
-
-
-@pytest.mark.parametrize(
-    "args, expected",
-    [
-        (["Idempotency-Key:mine"], ["mine", "mine"]),
-        (["-H", "idempotency-key: mine"], ["mine", "mine"]),
-        (["Idempotency-Key:"], []),
-    ],
-)
-def test_the_key_of_the_user_takes_precedence(xapi: Xapi, args: list[str], expected: list[str]) -> None:
-    busy = response("503 Busy", b"", "Retry-After: 0")
-    with Server([request(), send(busy), request(), send(OK)]) as server:
-        outcome = xapi("request", "/a", "a=1", *args, "--retry", "2", "--retry-unsafe", env=bearing(server))
-
-    assert (outcome.code, keys(server.received)) == (0, expected)
-
-
-@pytest.mark.parametrize("args", [["/a", "--retry-unsafe"], ["/a", "a=1"]])
-def test_a_request_that_needs_no_key_has_none(xapi: Xapi, args: list[str]) -> None:
-    with Server([request(), send(OK)]) as server:
-        assert xapi("request", *args, "--retry", "1", env=bearing(server)).code == 0
-
-    assert keys(server.received) == []
-
-
-def test_a_post_at_another_origin_is_not_repeated_because_it_has_no_key(xapi: Xapi) -> None:
-    with Server([request(), send(response("503 Busy", b""))]) as other:
-        away = response("307 Temporary Redirect", b"", f"Location: {other.url}/b")
-        with Server([request(), send(away)]) as server:
-            args = ("request", "POST", "/a", "--retry", "1", "--retry-unsafe")
-            outcome = xapi(*args, env=bearing(server))
-
-    assert (outcome.code, "--retry-unsafe" in outcome.err) == (5, False)  # it was given
-    assert b"".join(other.received).count(b"POST ") == 1
-
-
-def test_the_key_is_not_sent_to_another_origin(xapi: Xapi) -> None:
-    with Server([request(), send(OK)]) as other:
-        away = response("303 See Other", b"", f"Location: {other.url}/b")
-        with Server([request(), send(away)]) as server:
-            args = ("request", "/a", "a=1", "--retry", "1", "--retry-unsafe")
-            assert xapi(*args, env=bearing(server)).code == 0
-
-    assert len(keys(server.received)) == 1
-    assert keys(other.received) == []
-
-
-@pytest.mark.parametrize("command", [("request", "/a", "a=1"), ("batch",)])
-def test_retry_unsafe_requires_retry(xapi: Xapi, command: tuple[str, ...]) -> None:
-    env = {"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": "abc"}
-    outcome = xapi(*command, "--retry-unsafe", env=env)
-
-    assert (outcome.code, outcome.err) == (2, "xapi: error: --retry-unsafe requires --retry; add --retry N\n")
+    assert " ".join(" ".join(lines).split()).endswith("(--retry does not repeat a POST)")
 
 
 def test_the_setting_retry_applies_unless_the_flag_is_given(xapi: Xapi) -> None:

@@ -52,7 +52,6 @@ INVALID = {
         ["/a", "b@file", "Content-Type:text/plain"],
         "an upload sets its own Content-Type",
     ),
-    "a query without a value": (["/a", "-q", "CANARY"], "-q has a query parameter that is not name=value"),
     "a header without a colon": (["/a", "-H", "CANARY"], "-H has a header without a colon"),
     "a header name with a space": (["/a", "-H", "X Y: CANARY"], "-H is a header with an invalid name"),
     "a line break in a header": (["/a", "X-A:b\r\nX-CANARY: c"], "the header X-A has a control character (U+000D)"),

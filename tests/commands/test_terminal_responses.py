@@ -94,7 +94,7 @@ def _of_part(name: str) -> set[int]:
                 ("DELETE -o out", EMPTY | OTHERS, _of_status),
                 ("GET -o out --continue", SAMPLE, _of_part),
                 ("GET -o out --no-check-status", SAMPLE, lambda name: {0}),
-                ("GET -o out --pretty all --sort-keys", SAMPLE, _of_status),
+                ("GET -o out", SAMPLE, _of_status),
                 ("GET --error-body stderr --meta -", SAMPLE, _of_status),
                 ("GET --jq . -o out", SAMPLE, _of_status),
                 ("GET --paginate --slurp -o out", SAMPLE, _of_page),

@@ -116,7 +116,6 @@ def test_a_parameter_that_is_not_described_is_in_capitals() -> None:
     [
         ("query", "sort", ("@/etc/passwd", "name"), ["sort==name"]),
         ("query", "sort", ("@/etc/passwd",), ["sort==SORT"]),
-        ("query", "a/b", ("x",), ["-q", "a/b=x"]),
         ("header", "X-A", ("=@/etc/passwd", "@b"), ["X-A:X_A"]),
         ("header", "C", ("/x",), ["C:C"]),
         ("header", "no token", (), []),
@@ -140,8 +139,6 @@ def test_a_field_that_would_read_a_file_is_not_in_the_example() -> None:
     [
         ("body", "--base-url", "http://evil.test", ["-d", "@FILE"]),
         ("body", "--output", ".bashrc", ["-d", "@FILE"]),
-        ("query", "--output", ".bashrc", ["-q", "--output=.bashrc"]),
-        ("query", "-", "-", ["-q", "-=-"]),
         ("header", "-obashrc", "-x", ["-H", "-obashrc:-x"]),
         ("cookie", "-obashrc", "-x", ["Cookie:-obashrc=-x"]),
         ("cookie", "@/etc/passwd", "x", []),
@@ -220,7 +217,7 @@ def test_only_known_options_are_in_an_example(parameters: list[Parameter], media
     words = iter(example(found, found.path))
 
     for word in words:
-        if word in ("-d", "-q", "-H"):
+        if word in ("-d", "-H"):
             next(words)
         elif word != "--form":
             assert not word.startswith("-")

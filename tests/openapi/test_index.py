@@ -198,33 +198,6 @@ def test_each_profile_has_its_own_file(tmp_path: Path) -> None:
     assert len({path.name.lower() for path in (tmp_path / "api").iterdir()}) == 2 * len(names)
 
 
-def test_an_index_is_moved_and_removed_with_its_profile(tmp_path: Path) -> None:
-    index_file.write(StateDirectory(tmp_path), "old", _encoded(), b"document")
-
-    index_file.move(StateDirectory(tmp_path), "old", "new")
-    assert (index_file.exists(StateDirectory(tmp_path), "old"), index_file.exists(StateDirectory(tmp_path), "new")) == (
-        False,
-        True,
-    )
-    assert index_file.read_document(StateDirectory(tmp_path), "new") == b"document"
-    assert index_file.read_document(StateDirectory(tmp_path), "old") is None
-    index_file.move(StateDirectory(tmp_path), "old", "new")  # the old profile has no index, so the new one has none
-    assert not index_file.exists(StateDirectory(tmp_path), "new")
-    assert index_file.read_document(StateDirectory(tmp_path), "new") is None
-    assert not index_file.remove(StateDirectory(tmp_path), "new")
-
-
-def test_the_document_of_a_profile_with_the_new_name_is_not_kept(tmp_path: Path) -> None:
-    """The index of the old name was written by a version without documents."""
-    for name in ("old", "new"):
-        index_file.write(StateDirectory(tmp_path), name, _encoded(), b"document")
-    index_file.document_of(StateDirectory(tmp_path), "old").remove()
-
-    index_file.move(StateDirectory(tmp_path), "old", "new")
-
-    assert index_file.read_document(StateDirectory(tmp_path), "new") is None
-
-
 def test_a_directory_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "api").write_text("not a directory")
 

@@ -1,11 +1,11 @@
-"""METHOD, PATH and the flags -H and -q of `xapi request`."""
+"""METHOD, PATH and -H of `xapi request`."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.items import header, method, query_parameter, split_arguments
+from xapi_cli.request.items import header, method, split_arguments
 
 
 @pytest.mark.parametrize(
@@ -82,29 +82,6 @@ def test_an_invalid_header_flag_is_rejected_and_not_quoted(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         header(text)
 
-    assert "CAN" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=b", ("a", "b")),
-        ("a=", ("a", "")),
-        ("a==b", ("a", "=b")),
-        ("a:b/c=d=e", ("a:b/c", "d=e")),
-        ("a=\n", ("a", "\n")),
-    ],
-)
-def test_a_query_flag_is_parsed(text: str, expected: tuple[str, str]) -> None:
-    assert query_parameter(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "CAN", "=CAN"])
-def test_an_invalid_query_flag_is_rejected_and_not_quoted(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        query_parameter(text)
-
-    assert caught.value.message == "-q has a query parameter that is not name=value"
     assert "CAN" not in str(caught.value)
 
 

@@ -180,8 +180,8 @@ def test_an_invalid_item_is_reported_by_name_without_its_value(word: str, messag
 def test_items_of_a_kind_keep_their_order_and_flags_without_a_place_come_first() -> None:
     args = ["b==2", "X:1", "a==1", "z=1", "X:2", "f@g", "y:=2", "b==3", "h@i"]
 
-    assert parse(args, query=["q=1", "p=2"], headers=["X: 0", "Y;"]) == Items(
-        query=[("q", "1"), ("p", "2"), ("b", "2"), ("a", "1"), ("b", "3")],
+    assert parse(args, headers=["X: 0", "Y;"]) == Items(
+        query=[("b", "2"), ("a", "1"), ("b", "3")],
         headers=[("X", "0"), ("Y", ""), ("X", "1"), ("X", "2")],
         parts=[Field("z", "1"), Upload("f", "g"), Field("y", "2", is_json=True), Upload("h", "i")],
     )

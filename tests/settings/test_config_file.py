@@ -318,9 +318,6 @@ def _changes(before: Config) -> Iterator[tuple[Change, Config]]:
             yield removal, Config(default, {**profiles, name: rest})
         others = {each: settings for each, settings in profiles.items() if each != name}
         yield partial(config_file.remove_profile, name=name), Config(None if default == name else default, others)
-        renamed = {"renamed" if each == name else each: settings for each, settings in profiles.items()}
-        new_default = "renamed" if (default or "default") == name else default
-        yield partial(config_file.with_profile_renamed, old=name, new="renamed"), Config(new_default, renamed)
 
 
 def _use(document: Document, name: str) -> None:

@@ -17,13 +17,6 @@ class BatchOptions:
     ] = 16
     ordered: Annotated[bool, Flag(("--ordered",), "Print the responses in the order of the input.")] = False
     retries: Annotated[int | None, Flag(("--retry",), "", metavar="N", min=0, max=MAX_RETRIES, setting="retry")] = None
-    retry_unsafe: Annotated[
-        bool,
-        Flag(
-            ("--retry-unsafe",),
-            "With --retry: also retry POST and PATCH, with an Idempotency-Key that stays the same.",
-        ),
-    ] = False
     fail_fast: Annotated[bool, Flag(("--fail-fast",), "Stop sending after the first line that fails.")] = False
     journal: Annotated[
         str | None,

@@ -73,21 +73,12 @@ def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     return methods + request_words(ctx.params, incomplete)
 
 
-def query_parameters(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the query parameters for `-q`, and their values, from the index of the API description."""
-    return _option_values(ctx, incomplete, "query")
-
-
 def headers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the headers for `-H`, and their values, from the index of the API description."""
-    return _option_values(ctx, incomplete, "header")
-
-
-def _option_values(ctx: typer.Context, incomplete: str, option: str) -> list[str]:
     from xapi_cli.cli.request_words import request_words
 
     params = {**ctx.params, "arguments": ctx.params.get("arguments") or ctx.args}  # unparsed, as a value is missing
-    return request_words(params, incomplete, option)
+    return request_words(params, incomplete, "header")
 
 
 def _word_after_cursor() -> str:

@@ -7,9 +7,8 @@ to the plain one: terminals, pipes and screen readers receive the same text.
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -67,14 +66,6 @@ class Command(TyperCommand):
             raise UsageError(f"`{ctx.command_path}` does not use a profile", hint="omit --profile")
         return rest
 
-    def make_parser(self, ctx: Any) -> Any:
-        """Return the parser; each value of an option that can be repeated knows how many arguments precede it."""
-        parser: Any = super().make_parser(ctx)
-        for option in parser._long_opt.values():  # noqa: SLF001 - Typer reports no order of options and arguments
-            if option.action == "append":
-                option.process = partial(_process_in_place, option.process)
-        return parser
-
     def _check_opposites(self, ctx: Any, args: Sequence[str]) -> None:
         """Raise UsageError if *args* contain both flags of a switch, such as --read-only and --write."""
         words = set(args)
@@ -94,14 +85,6 @@ class Command(TyperCommand):
         except KeyboardInterrupt:  # which Typer makes an exit code
             ctx.obj.terminal.end_interruption()
             raise
-
-
-def _process_in_place(process: Callable[[str, Any], None], value: str, state: Any) -> None:
-    from xapi_cli.request.items import Placed
-
-    placed = Placed(value)
-    placed.preceding = len(state.largs)
-    process(placed, state)
 
 
 class Group(TyperGroup):

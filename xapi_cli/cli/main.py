@@ -43,7 +43,7 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Configuration and help": {
         "profile": Entry(
-            "Manage profiles (named sets of settings).", ("list", "show", "use", "set", "unset", "rename", "remove")
+            "Manage profiles (named sets of settings).", ("list", "show", "use", "set", "unset", "remove")
         ),
         "doctor": Entry("Diagnose problems and suggest fixes."),
         "help": Entry("Show help for a command or a topic."),

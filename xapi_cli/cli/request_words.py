@@ -24,7 +24,6 @@ _SAFE = re.compile(rf"(?!//)[A-Za-z0-9/_.](?:[A-Za-z0-9/_.:=@+%-]|(?<![=:])~|{_P
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _JSON = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _SEPARATORS = ("==", ":=", "=", ":", "@")
-_OPTIONS = {"query": "=", "header": ":"}  # the separators in the values of -q and -H
 _MAX_WORDS, _MAX_CHARACTERS = 1000, 100_000  # in a reply, which a shell sorts and compares
 
 
@@ -42,7 +41,7 @@ class Word(str):
 def request_words(params: dict[str, Any], incomplete: str, option: str | None = None) -> list[str]:
     """Return the words that begin with *incomplete* after the arguments in *params*; none without an index.
 
-    With *option*, `query` or `header`, they are values of that option. If there are very many, some are omitted.
+    With *option*, `header`, they are values of that option. If there are very many, some are omitted.
     """
     found = _from_index(params, lambda index: index.words(incomplete, option))
     return list(map(Word, _limited(list(dict.fromkeys(found)))))
@@ -122,15 +121,14 @@ class _Completion:
     def _parameters(
         self, method: str | None, path: str, rest: Sequence[str], incomplete: str, option: str | None
     ) -> Iterator[str]:
-        query, headers = self._params.get("query") or (), self._params.get("headers") or ()
-        given = [*rest, *query, *headers]
+        given = [*rest, *(self._params.get("headers") or ())]
         for operation in self._operations(method, path):
             for parameter in operation.parameters:
                 separator = separator_of(parameter, operation)
                 if option is None and separator:
                     yield from _item_words(parameter, separator, given, incomplete)
                 elif parameter.location == option:
-                    yield from _option_words(parameter, _OPTIONS[option], given, incomplete)
+                    yield from _option_words(parameter, ":", given, incomplete)
 
     def _operations(self, method: str | None, path: str) -> "Iterator[Operation]":
         """Yield the operations at *path*; without *method*, those of GET and POST."""

@@ -55,7 +55,6 @@ SYNONYMS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("switch", "select", "default", "activate"), "use"),
         **dict.fromkeys(("add", "create", "edit", "new", "config"), "set"),
         **dict.fromkeys(("clear", "reset"), "unset"),
-        **dict.fromkeys(("mv", "move"), "rename"),
         **dict.fromkeys(("rm", "del", "delete"), "remove"),
     },
 }
@@ -115,7 +114,6 @@ _NETWORK_EQUIVALENTS = {
 }
 # Likewise, of `xapi batch`, whose lines are records and not one body.
 _BATCH_EQUIVALENTS = dict.fromkeys(("-o", "--output"), "redirect stdout: `xapi batch FILE >OUTPUT`")
-_BEFORE_COMMANDS = {"-q": "--quiet"}  # after some commands, the short option means something else
 _NO_PASSWORD = "no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of `xapi login`"
 _NO_TOKEN = "no option takes a token: set XAPI_TOKEN or XAPI_TOKEN_FILE"
 _SECRET_OPTIONS = {
@@ -208,7 +206,7 @@ def _alternative_of_group(option: str, ctx: Any) -> str | None:
         ):
             return f"did you mean `{ctx.command_path} {name}`?"
         return None
-    return f"put options after the command: `{ctx.command_path} COMMAND {_BEFORE_COMMANDS.get(option, option)}`"
+    return f"put options after the command: `{ctx.command_path} COMMAND {option}`"
 
 
 def _is_of_command(option: str, ctx: Any) -> bool:

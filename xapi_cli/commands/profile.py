@@ -41,10 +41,6 @@ StoredKey = Annotated[
     str,
     typer.Argument(metavar="KEY", help="The setting.", autocompletion=stored_keys, show_default=False),
 ]
-OldName = Annotated[
-    str, typer.Argument(metavar="OLD", help="The profile.", autocompletion=profile_names, show_default=False)
-]
-NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)]
 Value = Annotated[
     str,
     typer.Argument(metavar="VALUE", help="The new value.", autocompletion=values_of_key, show_default=False),
@@ -217,38 +213,6 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     _warn_of_new_account(runtime, name, before, key, f"any {SETTINGS[key].title}")
     runtime.terminal.note(f"removed {key} from profile {name}")
     _note_remaining_token(runtime, account)
-
-
-@settings_flags(*MESSAGES)
-def rename(ctx: typer.Context, old: OldName, new: NewName) -> None:
-    """Rename a profile.
-
-    If OLD is the default profile, NEW becomes the default profile. The token
-    remains valid, because it belongs to the account, not to the profile. The
-    loaded API description is renamed too.
-
-    Examples:
-
-    \b
-      xapi profile rename staging stage
-    """
-    from xapi_cli.openapi import index_file
-
-    runtime: Runtime = ctx.obj
-    values.profile_name(new)
-
-    def change(document: "config_file.Document") -> "config_file.Document":
-        found = config_file.contents(document)
-        _require(old, found, otherwise="")
-        if new in found.profiles:
-            raise UsageError(f"profile {new!r} already exists", hint="choose another name")
-        return config_file.with_profile_renamed(document, old, new)
-
-    runtime.edit_config(change)
-    index_file.move(runtime.state_directory, old, new)
-    if runtime.environ.get("XAPI_PROFILE") == old:
-        runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(old)}; set it to {new}")
-    runtime.terminal.note(f"renamed profile {printable(old)} to {new}")
 
 
 @settings_flags(*MESSAGES)

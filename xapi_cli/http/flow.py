@@ -139,8 +139,7 @@ class Policy(NamedTuple, Generic[C]):
 
     *replays* is the maximum number of replays after a 401, each with a newer token; retries and redirects reset the
     count. *retries* is the maximum number of retries after transient failures, none of which starts after *deadline*,
-    a time of `time.monotonic`; *note* receives a line about each. With *unsafe*, calls whose method is not idempotent
-    are retried too. *tokens* is None if no call is authenticated.
+    a time of `time.monotonic`; *note* receives a line about each. *tokens* is None if no call is authenticated.
 
     *redirected* returns the call that follows the redirect in a response, or None if the response is not a redirect;
     it raises RedirectError if the redirect is not followed. It also receives the number of consecutive redirects.
@@ -153,7 +152,6 @@ class Policy(NamedTuple, Generic[C]):
     tokens: "Tokens | None" = None
     redirected: "Callable[[C, Response, int], C | None]" = lambda call, response, redirects: None
     note: Callable[[str], None] = lambda text: None
-    unsafe: bool = False
 
     def flow(self, call: C, *, authenticated: bool = True) -> Flow[C, Any]:
         """Yield the steps of *call*; the last one is its final response.
@@ -252,14 +250,9 @@ class _Attempt(Generic[C]):
     def refused_retry(self, result: "Response | NetworkError") -> str | None:
         """Return why the transient failure *result* is not retried, if that is because of the method."""
         policy, method = self._policy, self._call.method
-        if not policy.retries or retry.is_repeatable(method, unsafe=policy.unsafe):
+        if not policy.retries or method in retry.IDEMPOTENT:
             return None
         return retry.refusal(method) if _is_transient(result) else None
-
-    @property
-    def _is_unsafe(self) -> bool:
-        """Whether a call may be retried although its method is not idempotent: only where its key is sent."""
-        return self._policy.unsafe and self._to_api
 
     def failure(self, result: "Response | NetworkError") -> str:
         """Return a description of the transient failure *result*."""
@@ -287,7 +280,6 @@ class _Attempt(Generic[C]):
                 self._call.method,
                 self._retries,
                 policy.retries,
-                unsafe=self._is_unsafe,
                 retry_after=retry_after,
                 deadline=policy.deadline,
             )

@@ -5,7 +5,7 @@ The decisions are first, and the words for them at the end: those of a refused r
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from xapi_cli.errors import NetworkError, XapiError
 
@@ -15,32 +15,8 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})  # 
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0  # seconds
 _MAX_RETRY_AFTER = 1e12  # seconds; infinity could not be rounded
-_KEY = "Idempotency-Key"  # draft-ietf-httpapi-idempotency-key-header
 
-Header = tuple[str, str | None]
 RawHeaders = Iterable[tuple[bytes, bytes]]
-
-
-def is_repeatable(method: str, *, unsafe: bool) -> bool:
-    """Return whether a request with *method* may be sent again: if that is idempotent, or with *unsafe* (RFC 9110)."""
-    return unsafe or method in IDEMPOTENT
-
-
-def with_key(method: str, headers: Sequence[Header], key: Callable[[], str]) -> Sequence[Header]:
-    """Return *headers* with an idempotency key, by which the API recognizes a request that it gets again.
-
-    An idempotent *method* needs none, and a key that the user sets or removes takes precedence.
-    """
-    if method in IDEMPOTENT or any(name.lower() == _KEY.lower() for name, _ in headers):
-        return headers
-    return [*headers, (_KEY, key())]
-
-
-def key_from(data: bytes) -> str:
-    """Return the idempotency key for *data*, 16 random bytes: a UUID of version 4, which all APIs accept."""
-    from uuid import UUID
-
-    return str(UUID(bytes=data, version=4))
 
 
 def next_delay(
@@ -48,16 +24,15 @@ def next_delay(
     retries: int,
     limit: int,
     *,
-    unsafe: bool = False,
     retry_after: str | None = None,
     deadline: float | None = None,
 ) -> float | None:
     """Return the seconds to wait before the next retry of a request with *method*, or None if it is not retried.
 
     *retries* is the number of retries so far, *limit* the maximum. A retry that would start after *deadline*, a time of
-    `time.monotonic`, is not made. For *unsafe*, see `is_repeatable`, and for *retry_after*, see `delay`.
+    `time.monotonic`, is not made. For *retry_after*, see `delay`.
     """
-    if retries >= limit or not is_repeatable(method, unsafe=unsafe):
+    if retries >= limit or method not in IDEMPOTENT:
         return None
     seconds = delay(retries, retry_after)
     is_late = seconds is not None and deadline is not None and time.monotonic() + seconds >= deadline
@@ -128,12 +103,12 @@ def _seconds(retry_after: str | None) -> float | None:
 
 # the words for the user
 
-REFUSALS = "--retry repeats POST and PATCH only with --retry-unsafe"  # for a summary
+REFUSALS = "--retry does not repeat POST and PATCH"  # for a summary
 
 
 def refusal(method: str) -> str:
     """Return why a request with *method* is not retried."""
-    return f"--retry repeats a {method} only with --retry-unsafe"
+    return f"--retry does not repeat a {method}"
 
 
 def explained(hint: str | None, refusal: str | None) -> str | None:

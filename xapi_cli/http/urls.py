@@ -110,20 +110,6 @@ def next_page(url: str, reference: str) -> str:
     return target
 
 
-def with_parameter(url: str, name: str, value: str) -> str:
-    """Return *url* with the query parameter *name* set to *value*, a text from the server.
-
-    Raises NetworkError if *value* cannot be part of a URL.
-    """
-    path, _, query = url.partition("?")
-    pairs = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) != name]
-    try:
-        pairs.append(f"{_percent_encode(name, '')}={_percent_encode(value, '')}")
-        return _checked_length(f"{path}?{'&'.join(pairs)}")
-    except InvalidURL as error:
-        raise _invalid_next_page(error) from None
-
-
 def parameter_names(url: str) -> frozenset[str]:
     """Return the decoded names of the query parameters of *url*."""
     return frozenset(unquote_plus(pair.partition("=")[0]) for pair in url.partition("?")[2].split("&"))

@@ -96,9 +96,7 @@ def _json(field: Parameter) -> str:
 
 
 def _query_words(parameter: Parameter) -> list[str]:
-    if _is_item(parameter):
-        return [f"{_name(parameter)}=={_value(parameter)}"]
-    return ["-q", f"{parameter.name}={_value(parameter)}"] if parameter.name and "=" not in parameter.name else []
+    return [f"{_name(parameter)}=={_value(parameter)}"] if _is_item(parameter) else []
 
 
 def _header_words(parameter: Parameter) -> list[str]:

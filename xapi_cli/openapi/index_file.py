@@ -88,21 +88,6 @@ def write(state: StateDirectory, profile: str, index: bytes, document: bytes) ->
         raise _failure("stored", error) from error
 
 
-def move(state: StateDirectory, old: str, new: str) -> None:
-    """Make the description of the profile *old*, if there is one, that of *new*; raises OutputError."""
-    if not exists(state, old):
-        remove(state, new)
-        return
-    try:
-        index_of(state, old).rename(index_of(state, new).name)
-        try:
-            document_of(state, old).rename(document_of(state, new).name)
-        except FileNotFoundError:  # an older version has loaded the description
-            document_of(state, new).remove()
-    except OSError as error:
-        raise _failure("renamed", error) from error
-
-
 def remove(state: StateDirectory, profile: str) -> bool:
     """Delete the description of *profile*; return whether there was one; raises OutputError."""
     try:

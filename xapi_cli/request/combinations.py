@@ -1,4 +1,4 @@
-"""Which options of a request cannot be combined, and which require another; the same for the retries of a batch."""
+"""Which options of a request cannot be combined, and which require another."""
 
 from collections.abc import Mapping
 
@@ -18,8 +18,6 @@ def check(options: RequestOptions, items: Items, method: str | None, *, log: str
     _check_body(items, options.data, form=options.form)
     if options.resume:
         _check_resumable(options, items, method)
-    if options.sort_keys and options.pretty in ("colors", "none"):
-        raise UsageError(f"--sort-keys cannot be combined with --pretty {options.pretty}", hint="write --pretty format")
     if options.filter is not None:
         _check_filters(options)
     if options.expect:
@@ -39,7 +37,6 @@ def check_pages(options: RequestOptions) -> None:
         "--items": options.items,
         "--slurp": options.slurp or None,
         "--next": options.next_field,
-        "--next-param": options.next_parameter,
         "--max-pages": options.max_pages,
     }
     for name, value in given.items():
@@ -47,24 +44,6 @@ def check_pages(options: RequestOptions) -> None:
             raise UsageError(f"{name} requires --paginate", hint="add --paginate")
         if value == "":
             raise UsageError(f"{name} is empty", hint="write the name of a field")
-    if options.next_parameter is None:
-        return
-    if options.next_field is not None:
-        raise UsageError("--next cannot be combined with --next-param", hint="use one of them")
-    parameter, _, name = options.next_parameter.partition("=")
-    if not parameter or not name:
-        raise UsageError("--next-param is not PARAM=NAME", hint="write it like cursor=meta.cursor")
-
-
-def retries_of(given: int | None, setting: int, *, unsafe: bool) -> int:
-    """Return the maximum number of retries, which is *given* or else that of the *setting*.
-
-    Raises UsageError if POST and PATCH are to be retried (*unsafe*), but nothing is.
-    """
-    found = setting if given is None else given
-    if unsafe and not found:
-        raise UsageError("--retry-unsafe requires --retry", hint="add --retry N")
-    return found
 
 
 def _check_body(items: Items, data: str | None, *, form: bool) -> None:
@@ -112,7 +91,6 @@ def _check_resumable(options: RequestOptions, items: Items, method: str | None) 
     for name, _ in items.headers:
         if name.lower() in _RANGE_HEADERS:
             raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
-    _refuse("--continue", dict.fromkeys(options.look_flags, True))
     if not options.check_status:
         raise UsageError(
             "--continue cannot be combined with --no-check-status", hint="an error body is not a part of the file"

@@ -61,8 +61,6 @@ class CurlCommand:
                 yield f"the command for curl contains the value from {printable(path)}"
         if self._output_path:
             yield "curl writes FILE as the body arrives, not atomically"
-        if self.options.retry_unsafe and self.method not in retry.IDEMPOTENT:
-            yield "the command for curl contains an Idempotency-Key: change it for another request"
         if self._retries:
             yield "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"
         if self.options.follow and not self._may_follow:
@@ -84,7 +82,6 @@ class CurlCommand:
             yield "--expect"
         if self.options.until is not None:
             yield "--until"
-        yield from self.options.look_flags
         if self.options.meta is not None:
             yield "--meta"
         if self.verbose:  # curl's --verbose shows the token
@@ -97,8 +94,7 @@ class CurlCommand:
 
     @property
     def _retries(self) -> int:
-        is_repeatable = retry.is_repeatable(self.method, unsafe=self.options.retry_unsafe)
-        return self.options.retries or 0 if is_repeatable else 0
+        return self.options.retries or 0 if self.method in retry.IDEMPOTENT else 0
 
     @property
     def _output_path(self) -> str | None:

@@ -1,7 +1,6 @@
 """The display of a body: indented JSON; on a terminal, text without control sequences, or a note on binary data.
 
-A terminal gets text only, and a single JSON document up to a limit is indented as a whole. Elsewhere, JSON is formatted
-as it arrives, if the user asks for it, and anything else stays as it is.
+A terminal gets text only, and a single JSON document up to a limit is indented as a whole.
 """
 
 import json
@@ -10,15 +9,13 @@ from codecs import IncrementalDecoder, getincrementaldecoder, lookup
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from xapi_cli.errors import NetworkError, XapiError
+from xapi_cli.errors import XapiError
 from xapi_cli.request.jq.event_stream import is_record_stream
-from xapi_cli.request.json.pretty import Formatter, formatted, pretty, with_sorted_names
+from xapi_cli.request.json.pretty import formatted, pretty
 from xapi_cli.request.json.syntax import InvalidJSON, validated
-from xapi_cli.request.options import Look
 from xapi_cli.system.render import escape_json, printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
-MAX_SORTED = 16 * 1024 * 1024  # bytes; a document takes about 20 times its size while its names are sorted
 _MAX_PROBED = 64 * 1024  # bytes; a body that is valid JSON up to here is treated as such
 _KEPT_CHARACTERS = "\n\t"
 _BINARY = re.compile(
@@ -34,8 +31,8 @@ _CHARSETS = re.compile(
 
 def displayed(
     chunks: Iterable[bytes],
-    look: Look,
     *,
+    colors: bool,
     note: Callable[[str], None],
     content_type: str = "",
     length: int | None = None,
@@ -52,18 +49,16 @@ def displayed(
         note(_binary(length))
         return
     source, buffer = iter(chunks), bytearray()
-    limit, is_whole = MAX_SORTED if look.sorts else MAX_INDENTED, False
+    is_whole = False
     try:
-        is_json = not (look.is_plain or is_record_stream(content_type)) and _starts_as_json(source, buffer)
+        is_json = not is_record_stream(content_type) and _starts_as_json(source, buffer)
         if is_json:
-            is_whole = _buffer_rest(source, buffer, limit)
+            is_whole = _buffer_rest(source, buffer, MAX_INDENTED)
     except XapiError:  # the body is truncated: show what has arrived
         yield from _stream([bytes(buffer)], _charset(content_type), note, length)
         raise
     if is_json:
-        if look.sorts and not is_whole:
-            raise _too_large()
-        shown = _document(buffer, look) if is_whole and _is_text(buffer) else None
+        shown = pretty(buffer.decode("utf-8-sig"), colors=colors) if is_whole and _is_text(buffer) else None
         if shown is not None:
             yield from shown
             yield "\n"
@@ -71,101 +66,25 @@ def displayed(
     yield from _stream(chain([bytes(buffer)], source), _charset(content_type), note, length)
 
 
-def reformatted(chunks: Iterable[bytes], look: Look, content_type: str = "") -> Iterator[bytes]:
-    """Yield the body in *chunks* with *look*, as it arrives, if it is a single JSON document, and else unchanged.
-
-    Raises NetworkError if its names are to be sorted and it is too large.
-    """
-    source, buffer = iter(chunks), bytearray()
-    try:
-        is_json = not is_record_stream(content_type) and _starts_as_json(source, buffer)
-        is_whole = is_json and look.sorts and _buffer_rest(source, buffer, MAX_SORTED)
-    except XapiError:  # the body is truncated: write what has arrived
-        yield bytes(buffer)
-        raise
-    if not is_json:
-        yield from filter(None, chain([bytes(buffer)], source))
-    elif not look.sorts:
-        yield from _as_it_arrives(chain([bytes(buffer)], source), look)
-    elif not is_whole:
-        raise _too_large()
-    else:
-        shown = _document(buffer, look) if _is_text(buffer) else None
-        yield from [bytes(buffer)] if shown is None else (text.encode() for text in chain(shown, ["\n"]))
-
-
-def _document(buffer: bytearray, look: Look) -> Iterator[str] | None:
-    """Return the JSON document in *buffer* with *look*, None if it is not valid JSON."""
-    text = buffer.decode("utf-8-sig")
-    shown = pretty(text, colors=look.colors, indents=look.indents)
-    if shown is None or not look.sorts:
-        return shown
-    return formatted("".join(sorted_names(text)), colors=look.colors, indents=look.indents)
-
-
-def sorted_names(text: str) -> Iterator[str]:
-    """Return the JSON document *text* with sorted names; raises NetworkError if it is too large."""
-    if len(text) > MAX_SORTED:
-        raise _too_large()
-    return with_sorted_names(text)
-
-
-def _as_it_arrives(chunks: Iterator[bytes], look: Look) -> Iterator[bytes]:
-    """Yield the JSON document in *chunks*; from the first part on that is not valid, everything unchanged."""
-    formatter = Formatter(colors=look.colors, indents=look.indents)
-    decode = getincrementaldecoder("utf-8-sig")().decode
-    current = b""
-
-    def texts() -> Iterator[str]:
-        nonlocal current
-        for current in chunks:
-            yield decode(current)
-        current = b""
-        yield decode(b"", final=True)
-
-    try:
-        for text in validated(texts()):
-            if shown := formatter.feed(text):
-                yield shown.encode()
-    except (InvalidJSON, UnicodeDecodeError):
-        yield formatter.abandon().encode() + current
-        yield from chunks
-        return
-    except XapiError:
-        yield formatter.abandon().encode()
-        raise
-    yield (formatter.end() + ("\n" if look.indents else "")).encode()
-
-
-def _too_large() -> NetworkError:
-    return NetworkError(
-        f"the body contains a document larger than {size(MAX_SORTED)}, the limit of --sort-keys",
-        hint="omit --sort-keys, and pipe the body to `jq -S`",
-        sent=True,
-        headers_received=True,
-    )
-
-
 class Results:
-    """The results of a filter, one JSON value for each line, with *look*; *is_safe* if a terminal shows them.
+    """The results of a filter, one JSON value for each line, as a terminal shows them.
 
     A result that is a string is shown without quotes.
     """
 
-    def __init__(self, look: Look, *, is_safe: bool) -> None:
-        self._look, self._is_safe = look, is_safe
+    def __init__(self, *, colors: bool) -> None:
+        self._colors = colors
 
     def shown(self, lines: bytes) -> Iterator[str]:
         """Yield the text for complete *lines*."""
         for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
             if line.startswith('"'):
                 text: str = json.loads(line, strict=False)
-                yield printable(text, keep=_KEPT_CHARACTERS) if self._is_safe else text
-            elif self._is_safe and len(line) > MAX_INDENTED:
+                yield printable(text, keep=_KEPT_CHARACTERS)
+            elif len(line) > MAX_INDENTED:
                 yield escape_json(line)
             else:
-                document = "".join(sorted_names(line)) if self._look.sorts else line
-                yield from formatted(document, colors=self._look.colors, indents=self._look.indents)
+                yield from formatted(line, colors=self._colors)
             yield "\n"
 
 

@@ -53,7 +53,7 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class Items:
-    """The parsed ITEMs, `-q` and `-H`, each kind in the order given; a header with the value None is removed.
+    """The parsed ITEMs and `-H`, each kind in the order given; a header with the value None is removed.
 
     *parts* are the fields and uploads. *files* are the files from which the values of headers and parameters were read;
     *origins* has them by separator, name and value.
@@ -117,49 +117,21 @@ def file_position(argument: str) -> int | None:
 def parse(
     arguments: Sequence[str],
     *,
-    query: Sequence[str] = (),
     headers: Sequence[str] = (),
     before: int = 1,
     read: Callable[[str], str] | None = None,
 ) -> Items:
-    """Parse the ITEMs *arguments*, and the values of `-q` and `-H`.
+    """Parse *headers*, the values of `-H`, and then the ITEMs *arguments*.
 
-    *before* is the number of arguments that precede *arguments*; error messages
-    state positions. A value that is Placed keeps its place among *arguments*;
-    other values come first. *read* returns the text of a file, for headers and query
-    parameters whose value is in one. Raises UsageError.
+    *before* is the number of arguments that precede *arguments*; error messages state positions. *read* returns the
+    text of a file, for headers and query parameters whose value is in one. Raises UsageError.
     """
     items = Items()
-    options = sorted([*((text, True) for text in query), *((text, False) for text in headers)], key=_preceding)
-    for position, argument in enumerate(arguments, before + 1):
-        while options and _preceding(options[0]) < position:
-            _add_option(items, *options.pop(0))
-        _add(items, _item(argument, position), position, read)
-    for option in options:
-        _add_option(items, *option)
-    return items
-
-
-class Placed(str):
-    """The value of an option, which knows how many arguments precede it on the command line."""
-
-    __slots__ = ("preceding",)
-
-    preceding: int
-
-    def __str__(self) -> str:
-        return self  # so that the conversion of values by Typer keeps the number
-
-
-def _preceding(option: tuple[str, bool]) -> int:
-    return option[0].preceding if isinstance(option[0], Placed) else 0
-
-
-def _add_option(items: Items, text: str, is_query: bool) -> None:
-    if is_query:
-        items.query.append(query_parameter(text))
-    else:
+    for text in headers:
         _add_header(items, *header(text))
+    for position, argument in enumerate(arguments, before + 1):
+        _add(items, _item(argument, position), position, read)
+    return items
 
 
 def header(text: str) -> tuple[str, str | None]:
@@ -184,14 +156,6 @@ def with_defaults(headers: Sequence[Header], defaults: Sequence[Header]) -> list
     """Return *headers* after those *defaults* that they neither set nor remove."""
     given = {name.lower() for name, _ in headers}
     return [*(header for header in defaults if header[0].lower() not in given), *headers]
-
-
-def query_parameter(text: str) -> tuple[str, str]:
-    """Return the name and the value of *text*, an argument of `-q` with the form `name=value`."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UsageError("-q has a query parameter that is not name=value", hint="write it like -q status=open")
-    return name, value
 
 
 def method(text: str) -> str:
@@ -273,8 +237,8 @@ def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] |
 
 def _text_of_file(items: Items, item: _Split, where: str, read: Callable[[str], str] | None) -> str:
     """Return the text of the file that contains the value of a header or a query parameter."""
-    flag = "-q" if item.separator.startswith("=") else "-H"
-    path = _file_name(item.value, where, f"for a value that starts with @, use {flag}")
+    hint = "write it in PATH, like /path?name=@x" if item.separator.startswith("=") else "use -H"
+    path = _file_name(item.value, where, f"for a value that starts with @, {hint}")
     assert read is not None  # noqa: S101 - only callers that cannot have such ITEMs omit it
     items.files.append(path)
     text = read(path)

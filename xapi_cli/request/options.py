@@ -9,8 +9,6 @@ from typing import Annotated, Literal, NamedTuple
 from xapi_cli.settings.table import MAX_RETRIES
 
 ErrorBody = Literal["stdout", "stderr", "none"]
-Pretty = Literal["all", "colors", "format", "none"]
-When = Literal["auto", "always", "never"]
 _REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
 
 
@@ -32,29 +30,12 @@ class Flag(NamedTuple):
     once: str | None = None  # the hint of the error if it is given twice; None: the last one applies
 
 
-class Look(NamedTuple):
-    """How JSON is shown: with or without indentation and colors, and the names of each object sorted or not."""
-
-    indents: bool = False
-    colors: bool = False
-    sorts: bool = False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether JSON stays as it is."""
-        return not any(self)
-
-
 class PageOptions(NamedTuple):
-    """How `--paginate` finds the items and the next page: *items* and *next_field* are names of fields.
-
-    *next_parameter* is a query parameter, and the field with its value for the next page.
-    """
+    """How `--paginate` finds the items and the next page: *items* and *next_field* are names of fields."""
 
     items: str | None = None
     slurp: bool = False
     next_field: str | None = None
-    next_parameter: tuple[str, str] | None = None
     max_pages: int | None = None
 
 
@@ -62,16 +43,6 @@ class RequestOptions(NamedTuple):
     """The arguments and options of `xapi request`."""
 
     arguments: Sequence[str]
-    query: Annotated[
-        Sequence[str],
-        Flag(
-            ("--query", "-q"),
-            "Add a query parameter; repeatable.",
-            _REQUEST,
-            metavar="NAME=VALUE",
-            complete="query_parameters",
-        ),
-    ] = ()
     headers: Annotated[
         Sequence[str],
         Flag(
@@ -163,20 +134,6 @@ class RequestOptions(NamedTuple):
             metavar="DURATION",
         ),
     ] = None
-    pretty: Annotated[
-        Pretty | None,
-        Flag(
-            ("--pretty",),
-            "Indent (format) and color JSON, even in a pipe or a file.  [default: all on a terminal, otherwise none]",
-            _RESPONSE,
-            show_default=False,
-        ),
-    ] = None
-    color: Annotated[
-        When | None,
-        Flag(("--color",), "Color JSON and the headers of -i.  [default: auto]", _RESPONSE, show_default=False),
-    ] = None
-    sort_keys: Annotated[bool, Flag(("--sort-keys",), "Indent JSON, and sort its keys.", _RESPONSE)] = False
     follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
     paginate: Annotated[
         bool, Flag(("--paginate",), "Request all pages, and print each item (in a pipe, as one line of JSON).", _PAGES)
@@ -200,15 +157,6 @@ class RequestOptions(NamedTuple):
             metavar="FIELD",
         ),
     ] = None
-    next_parameter: Annotated[
-        str | None,
-        Flag(
-            ("--next-param",),
-            "Request the next page with the query parameter PARAM set to the value of FIELD.",
-            _PAGES,
-            metavar="PARAM=FIELD",
-        ),
-    ] = None
     max_pages: Annotated[
         int | None,
         Flag(("--max-pages",), "Request at most N pages.", _PAGES, metavar="N", min=1, show_default=False),
@@ -216,19 +164,8 @@ class RequestOptions(NamedTuple):
     retries: Annotated[
         int | None, Flag(("--retry",), "", _ERRORS, metavar="N", min=0, max=MAX_RETRIES, setting="retry")
     ] = None
-    retry_unsafe: Annotated[
-        bool,
-        Flag(
-            ("--retry-unsafe",),
-            "With --retry: also retry POST and PATCH, with an Idempotency-Key that stays the same.",
-            _ERRORS,
-        ),
-    ] = False
     check_status: Annotated[
         bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS)
-    ] = True
-    validate: Annotated[
-        bool, Flag(("--no-validate",), "Do not check the request against the API description.", _ERRORS)
     ] = True
     automatic: Annotated[bool, Flag(("--no-login",), "Exit with code 10 instead of logging in.", _ERRORS)] = True
     verbose: Annotated[
@@ -249,31 +186,9 @@ class RequestOptions(NamedTuple):
             return "none" if has_json_messages else "stderr"
         return "stdout"
 
-    def look(self, *, is_terminal: bool, has_colors: bool) -> Look:
-        """How JSON is shown on a stream that *is_terminal* or not, and where text for users *has_colors* or not."""
-        if self.pretty is None:
-            indents, colors = is_terminal or self.sort_keys, is_terminal and has_colors
-        else:
-            indents, colors = self.pretty in ("all", "format"), self.pretty in ("all", "colors")
-        if self.color not in (None, "auto"):
-            colors = self.color == "always"
-        return Look(indents, colors, self.sort_keys)
-
-    @property
-    def look_flags(self) -> list[str]:
-        """The flags that change JSON in a pipe or a file."""
-        given = {
-            "--pretty": self.pretty not in (None, "none"),
-            "--color": self.color == "always",
-            "--sort-keys": self.sort_keys,
-        }
-        return [name for name, is_given in given.items() if is_given]
-
     @property
     def pages(self) -> PageOptions | None:
         """The options of `--paginate`, None without it."""
         if not self.paginate:
             return None
-        parameter, _, name = (self.next_parameter or "").partition("=")
-        pair = (parameter, name) if parameter else None
-        return PageOptions(self.items, self.slurp, self.next_field, pair, self.max_pages)
+        return PageOptions(self.items, self.slurp, self.next_field, self.max_pages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UNAUTHORIZED
-from xapi_cli.request.options import ErrorBody, Look
+from xapi_cli.request.options import ErrorBody
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
@@ -26,13 +26,9 @@ _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is alway
 
 @dataclass
 class ResponseOutput:
-    """The output of one response: *file* receives the body of a success; *error_body* applies to failures.
-
-    *look* is `RequestOptions.look`.
-    """
+    """The output of one response: *file* receives the body of a success; *error_body* applies to failures."""
 
     terminal: Terminal
-    look: Callable[..., Look]
     file: "AtomicFile | PartialFile | None" = None
     include: bool = False
     error_body: ErrorBody = "stdout"
@@ -90,13 +86,12 @@ class ResponseOutput:
 
     def result_writer(self, file: "AtomicFile | PartialFile | None") -> Callable[[bytes], None]:
         """Return a function that writes results of the filter to *file*, or else to stdout."""
-        write, look = self.destination(file)
-        is_safe = file is None and self.terminal.stdout_is_terminal
-        if look.is_plain and not is_safe:
+        write = self.destination(file)
+        if file is not None or not self.terminal.stdout_is_terminal:
             return write
         from xapi_cli.request.display import Results
 
-        results = Results(look, is_safe=is_safe)
+        results = Results(colors=self.stdout_colors)
 
         def write_shown(lines: bytes) -> None:
             for part in _joined(results.shown(lines)):
@@ -104,22 +99,21 @@ class ResponseOutput:
 
         return write_shown
 
-    def destination(self, file: "AtomicFile | PartialFile | None") -> tuple[Callable[[bytes], None], Look]:
-        """Return the function that writes to *file* or else to stdout, and how JSON is shown there."""
+    def destination(self, file: "AtomicFile | PartialFile | None") -> Callable[[bytes], None]:
+        """Return the function that writes to *file* or else to stdout."""
         if file is None:
-            return self.terminal.write, self.stdout_look
+            return self.terminal.write
 
         def write(data: bytes) -> None:
             file.write(data)
             self.written += len(data)
 
-        return write, self.look(is_terminal=False, has_colors=False)
+        return write
 
     @property
-    def stdout_look(self) -> Look:
-        """How JSON is shown on stdout."""
-        is_terminal = self.terminal.stdout_is_terminal
-        return self.look(is_terminal=is_terminal, has_colors=is_terminal and self.terminal.style.enabled)
+    def stdout_colors(self) -> bool:
+        """Whether a body and headers on stdout are colored."""
+        return self.terminal.stdout_is_terminal and self.terminal.style.enabled
 
     def _is_error(self, status: int) -> bool:
         """Return whether the body of a response is that of an error, or of a redirect that was not followed."""
@@ -146,7 +140,7 @@ class ResponseOutput:
             return
         status_line = b"HTTP/%s %d %s" % (response.version, response.status, response.reason)
         lines = [status_line.rstrip(), *(name + b": " + value for name, value in response.headers.raw), b""]
-        if self.terminal.stdout_is_terminal or self.stdout_look.colors:
+        if self.terminal.stdout_is_terminal:
             self.terminal.print("\n".join(self._colored(lines)))
         else:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
@@ -155,43 +149,38 @@ class ResponseOutput:
         from xapi_cli.request.verbose import colored_header, colored_status_line
         from xapi_cli.system.style import Style
 
-        style = Style(enabled=self.stdout_look.colors)
+        style = Style(enabled=self.stdout_colors)
         for index, line in enumerate(lines):
             color = colored_header if index else colored_status_line
             yield color(printable(line.decode("utf-8", "backslashreplace")), style)
 
     def _write_to_stdout(self, response: "Response", chunks: Iterator[bytes]) -> None:
-        look = self.stdout_look
         if self.terminal.stdout_is_terminal:
-            for text in self._displayed(response, chunks, look):
+            for text in self._displayed(response, chunks, colors=self.stdout_colors):
                 self.terminal.write(text.encode("utf-8", "backslashreplace"))
             return
         with self._receiving(response, shows_progress=self.terminal.stdout_is_file) as advance:
-            for chunk in _reformatted(_recorded(chunks, advance), look, response):
+            for chunk in _recorded(chunks, advance):
                 self.terminal.write(chunk)
 
     def _write_to_stderr(self, response: "Response", chunks: Iterator[bytes]) -> None:
         """Write the body as it would be written to stdout; end its last line, because a message follows."""
         last = b"\n"
-        is_terminal = self.terminal.stderr_is_terminal
-        look = self.look(is_terminal=is_terminal, has_colors=is_terminal and self.terminal.stderr_style.enabled)
-        if is_terminal:
-            texts = self._displayed(response, chunks, look)
+        if self.terminal.stderr_is_terminal:
+            texts = self._displayed(response, chunks, colors=self.terminal.stderr_style.enabled)
             chunks = (text.encode("utf-8", "backslashreplace") for text in texts)
-        else:
-            chunks = _reformatted(chunks, look, response)
         for chunk in chunks:
             self.terminal.write_result_to_stderr(chunk)
             last = chunk[-1:] or last
         if last != b"\n":
             self.terminal.write_result_to_stderr(b"\n")
 
-    def _displayed(self, response: "Response", chunks: Iterator[bytes], look: Look) -> Iterator[str]:
+    def _displayed(self, response: "Response", chunks: Iterator[bytes], *, colors: bool) -> Iterator[str]:
         from xapi_cli.request.display import displayed
 
         yield from displayed(
             chunks,
-            look,
+            colors=colors,
             note=self.terminal.note,
             content_type=response.headers.get("Content-Type"),
             length=_decoded_length(response),
@@ -203,10 +192,10 @@ class ResponseOutput:
     def _write_to_file(self, file: "AtomicFile | PartialFile", response: "Response", chunks: Iterator[bytes]) -> None:
         file.begin(response.status, response.headers, final_url(response))
         before, size_before = file.count, self.size
-        write, look = self.destination(file)
+        write = self.destination(file)
         started = time.monotonic()
         with self._receiving(response, shows_progress=True, before=before) as advance:
-            for chunk in _reformatted(_recorded(chunks, advance), look, response):
+            for chunk in _recorded(chunks, advance):
                 write(chunk)
         seconds = time.monotonic() - started
         file.commit()
@@ -264,15 +253,6 @@ def _recorded(chunks: Iterator[bytes], advance: Callable[[int], None]) -> Iterat
             advance(len(chunk))
 
     return recorded()
-
-
-def _reformatted(chunks: Iterator[bytes], look: Look, response: "Response") -> Iterator[bytes]:
-    """Return *chunks*, the body of *response*, with *look*; it usually stays as it is."""
-    if look.is_plain:
-        return chunks
-    from xapi_cli.request.display import reformatted
-
-    return reformatted(chunks, look, response.headers.get("Content-Type"))
 
 
 def _joined(texts: Iterator[str]) -> Iterator[bytes]:

@@ -54,7 +54,7 @@ class Sender:
     """Send calls over *transport* to the API at *base_url*; report each retry to *note*, as one line.
 
     Without *tokens*, no token is sent. *retries* is the maximum number of
-    retries after transient failures, with *unsafe* even of unsafe methods. *deadline* is a time of `time.monotonic`.
+    retries after transient failures. *deadline* is a time of `time.monotonic`.
     *uploading* shows the progress of a body.
     """
 
@@ -66,7 +66,6 @@ class Sender:
         *,
         follow: bool = True,
         retries: int = 0,
-        unsafe: bool = False,
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
         uploading: Uploading = show_nothing,
@@ -82,7 +81,6 @@ class Sender:
             tokens=tokens,
             redirected=partial(_redirected, base_url=base_url, follow=follow),
             note=note,
-            unsafe=unsafe,
         )
         self._flow: Flow[Call, Response] | None = None  # of the last call
         self._sent = 0  # requests for the last call

@@ -164,34 +164,6 @@ def remove_profile(document: "Document", name: str) -> None:
         del document["default_profile"]
 
 
-def with_profile_renamed(document: "Document", old: str, new: str) -> "Document":
-    """Return *document* with the name *new* for the profile *old*, which exists; all other text is preserved.
-
-    If *old* is the default profile, *new* becomes the default profile.
-    """
-    import tomlkit
-
-    is_default = (document.get("default_profile") or "default") == old
-    if not isinstance(document, tomlkit.TOMLDocument):
-        profiles = {new if name == old else name: profile for name, profile in document["profiles"].items()}
-        return {**document, "profiles": profiles, **({"default_profile": new} if is_default else {})}
-    for container in [item.value for key, item in document.body if key is not None and key.key == "profiles"]:
-        for index, (key, profile) in enumerate(container.body):
-            if key is not None and key.key == old:
-                container.body[index] = (_renamed(key, new), profile)
-                if isinstance(profile, tomlkit.items.Table):
-                    profile.display_name = None  # the header as it was read
-    renamed = tomlkit.parse(tomlkit.dumps(document))  # *document* still has the old name in its indexes
-    if list(renamed["profiles"]) != [new if name == old else name for name in document["profiles"]]:
-        raise ValueError("the profile was not renamed in place")
-    if not is_default:
-        return renamed
-    if "default_profile" not in renamed:  # tomlkit would add it between the first table and the comment above that
-        return tomlkit.parse(f"default_profile = {tomlkit.item(new).as_string()}\n\n{tomlkit.dumps(renamed)}")
-    renamed["default_profile"] = new
-    return renamed
-
-
 def _detach_comments(profile: "Document") -> "list[tuple[Key | None, Item]]":
     """Remove the comments and empty lines at the end of the table *profile* and return them.
 
@@ -291,17 +263,6 @@ def _unknown_key(path: Path, key: str, *, is_table: bool = False) -> UsageError:
     else:
         hint = did_you_mean(key.rpartition(".")[2], known, f"the keys are {', '.join(known)}")
     return UsageError(f"{_shown(path)}: unknown key {printable(key)}", hint=hint)
-
-
-def _renamed(key: "Key", new: str) -> "Key":
-    """Return a key with the name *new*, written with the spaces around *key*."""
-    from tomlkit.items import SingleKey
-
-    written = key.as_string()
-    before, _, after = written.partition(written.strip())
-    renamed = SingleKey(new, sep=key.sep, original=before + SingleKey(new).as_string() + after)
-    renamed._dotted = key.is_dotted()  # noqa: SLF001 - tomlkit has no public function for it
-    return renamed
 
 
 def _exclude_others(stack: ExitStack, path: Path, lock: private_files.StateFile) -> None:

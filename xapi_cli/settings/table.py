@@ -176,16 +176,6 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = registry.AUTO
-    no_validate: Annotated[
-        bool,
-        Setting(
-            "turn off API-description warnings",
-            "Do not warn about requests that do not match the API description",
-            values.Switch(),
-            variables=("XAPI_NO_VALIDATE",),
-            in_profile=True,
-        ),
-    ] = False
     redis_url: Annotated[
         str | None,
         Setting(

@@ -1,6 +1,5 @@
 """Run `xapi batch`, from the first input line to the exit code."""
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from xapi_cli.errors import (
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.flow import FinalResponse, Policy
 from xapi_cli.http.network import Network
-from xapi_cli.request import combinations, read_only
+from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call, displayed_without_query
 from xapi_cli.request.items import with_defaults
 from xapi_cli.request.redirects import redirected_call
@@ -72,7 +71,7 @@ class Batch:
 
     def __init__(self, runtime: "Runtime", options: BatchOptions, stack: ExitStack) -> None:
         self._runtime, self._options, self._terminal = runtime, options, runtime.terminal
-        self._retries = combinations.retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
+        self._retries = runtime.settings.retry if options.retries is None else options.retries
         self._default_headers = runtime.default_headers
         if runtime.settings.read_only:
             read_only.check("GET", (name for name, _ in self._default_headers), remedy=runtime.write_remedy)
@@ -103,7 +102,6 @@ class Batch:
         check_roles(files, runtime.log_path, source, self._terminal)
         self._failed = None if options.failed is None else open_failed(options.failed, stack)
         self._journal = self._open_journal(source, stack)
-        self._key_seed = self._new_key_seed()
         jobs = self._possible_jobs(own_process.raise_descriptor_limit())
         budget = MemoryBudget()
         self._writer = Writer(
@@ -132,12 +130,6 @@ class Batch:
                 self._has_rest = self._engine.holds_line or self._lines.has_rest(is_of_shard)
 
     # setup
-
-    def _new_key_seed(self) -> bytes:
-        """Return the bytes from which the idempotency keys of the lines derive, b"" without such keys."""
-        if self._options.retry_unsafe:
-            return self._journal.seed() if self._journal is not None else os.urandom(16)
-        return b"" if self._journal is None else self._journal.stored_seed  # of lines that an earlier run has sent
 
     def _open_journal(self, source: BinaryIO, stack: ExitStack) -> Journal | None:
         name = self._options.journal
@@ -194,7 +186,6 @@ class Batch:
             self._base_url,
             replays=MAX_REPLAYS,
             retries=self._retries,
-            unsafe=self._options.retry_unsafe,
             deadline=self._deadline,
             tokens=self._tokens,
             redirected=partial(redirected_call, base_url=self._base_url),
@@ -301,24 +292,15 @@ class Batch:
         """Return whether *entry*, whose result is *restored*, is sent again: what a retry would have repeated."""
         if restored.kind not in _TRANSIENT or entry is None or entry.call is None:
             return False
-        return retry.is_repeatable(entry.call.method, unsafe=self._options.retry_unsafe)
+        return entry.call.method in retry.IDEMPOTENT
 
     def _parsed(self, line: Line) -> Entry:
         entry = entries.parse(line, self._base_url, write_remedy=self._write_remedy)
         if self._default_headers and entry.call is not None:
             entry.call = entry.call._replace(headers=with_defaults(entry.call.headers, self._default_headers))
-        if self._key_seed and entry.call is not None:
-            headers = retry.with_key(entry.call.method, entry.call.headers, lambda: self._key(line.number))
-            entry.call = entry.call._replace(headers=headers)
         if self._call_lines is not None:
             self._call_lines.add(entry)
         return entry
-
-    def _key(self, number: int) -> str:
-        """Return the idempotency key of line *number*, which is the same whenever the line is sent."""
-        import hashlib
-
-        return retry.key_from(hashlib.blake2b(b"%d" % number, digest_size=16, key=self._key_seed).digest())
 
     # output
 

@@ -1,6 +1,5 @@
 """Run `xapi request`, from the command-line arguments to the exit code."""
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +11,6 @@ from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
 from xapi_cli.request.options import RequestOptions
-from xapi_cli.system.private_files import state_directory
 from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ def run(runtime: "Runtime", options: RequestOptions) -> None:
     """Send the request of *options* or print it as a curl command; raises XapiError as `Request` does."""
     combinations.check_pages(options)
     request = Request(runtime, options)
-    request.warn_of_difference()
     if options.curl:
         request.print_curl()
     else:
@@ -51,8 +48,8 @@ class Request:
     """
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
-        retries = combinations.retries_of(options.retries, runtime.settings.retry, unsafe=options.retry_unsafe)
-        options = options._replace(retries=retries)
+        if options.retries is None:
+            options = options._replace(retries=runtime.settings.retry)
         self.runtime, self.options = runtime, options
         conditions = [("--expect", text) for text in options.expect]
         filters = [("--jq", options.filter), *conditions, ("--until", options.until)]
@@ -63,7 +60,6 @@ class Request:
                 check_text(text, name)  # now: after an option of jq, its filter would be reported as an ITEM
         self.method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         self._value = cache(self._read_value)  # a pipe can be read only once
-        self._key = cache(lambda: retry.key_from(os.urandom(16)))  # stays the same until the end
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
         combinations.check(options, self.items, self.method, log=runtime.log_path)
         self.every = self._interval()
@@ -72,7 +68,6 @@ class Request:
         options = self.options
         self.items = items.parse(
             self._item_arguments,
-            query=options.query,
             headers=options.headers,
             before=len(options.arguments) - len(self._item_arguments),
             read=read,
@@ -82,8 +77,6 @@ class Request:
         if options.curl:  # the values of the others may be secrets
             defaults = tuple(header for header in defaults if header not in self._secret_headers())
         self.items.headers[:] = items.with_defaults(self.items.headers, defaults)
-        if options.retry_unsafe:
-            self.items.headers[:] = retry.with_key(self.sent_method, self.items.headers, self._key)
         self.url = urls.resolve(self.runtime.base_url, self._path, self.items.query)
 
     def _secret_headers(self) -> "list[tuple[str, str]]":
@@ -103,22 +96,6 @@ class Request:
         """Read the value that is in stdin, which may block for long."""
         if STDIN in self.items.files:
             self._parse_items(self._value)
-
-    def warn_of_difference(self) -> None:
-        """Warn if the request differs from the API description of the profile, if one is loaded; never raise."""
-        runtime, options = self.runtime, self.options
-        if not options.validate or runtime.settings.no_validate:
-            return
-        try:
-            if not os.path.isdir(state_directory(runtime.environ) / "api"):  # the usual case: one system call
-                return
-        except UsageError:  # a request with XAPI_TOKEN does not need this directory
-            return
-        from xapi_cli.request.description_check import warning
-
-        request = (self.method, self.url, self.items, options)
-        if found := warning(lambda: runtime.state_directory, runtime.settings.profile, runtime.base_url, *request):
-            runtime.terminal.warn(runtime.with_profile(found) or found)
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""
@@ -272,12 +249,11 @@ class _Sending:
         from xapi_cli.request.jq.filter import Filter
 
         is_shown = terminal.stdout_is_terminal and options.output in (None, "-")
-        is_plain = not is_shown and options.look(is_terminal=False, has_colors=False).is_plain
         found = Filter(
             options.filter,
             self._runtime.environ,
             for_items=options.paginate,
-            encode="tostring" if is_plain else "tojson",
+            encode="tojson" if is_shown else "tostring",
         )
         stack.callback(found.close)
         return found
@@ -357,7 +333,6 @@ class _Sending:
             self._tokens,
             follow=self._options.follow,
             retries=self._options.retries or 0,
-            unsafe=self._options.retry_unsafe,
             deadline=runtime.deadline,
             note=runtime.terminal.note,
             uploading=show_nothing if self._upload is None else self._upload.sending,
@@ -369,7 +344,6 @@ class _Sending:
         options, terminal = self._options, self._runtime.terminal
         return ResponseOutput(
             terminal,
-            options.look,
             self._file,
             include=options.include,
             error_body=options.error_body(has_json_messages=terminal.has_json_messages),

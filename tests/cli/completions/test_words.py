@@ -83,25 +83,23 @@ def test_topics_methods_and_values_of_settings_complete(xapi: Xapi, shell: str) 
 
     with shell_of(xapi, shell) as complete:
         shown = [
-            complete("xapi help exit"),
-            complete("xapi help profile rena"),
+            complete("xapi help profile rem"),
             complete("xapi request PA"),
             complete("xapi request --form OPT"),
             complete("xapi profile set storage keyr"),
             complete("xapi profile set -p staging storage fil"),
             complete("xapi profile unset -p staging b"),
-            complete("xapi profile rename prod"),
+            complete("xapi profile remove prod"),
         ]
 
     assert shown == [
-        "<xapi><help><exit-codes>",
-        "<xapi><help><profile><rename>",
+        "<xapi><help><profile><remove>",
         "<xapi><request><PATCH>",
         "<xapi><request><--form><OPTIONS>",
         "<xapi><profile><set><storage><keyring>",
         "<xapi><profile><set><-p><staging><storage><file>",
         "<xapi><profile><unset><-p><staging><base_url>",
-        "<xapi><profile><rename><production>",
+        "<xapi><profile><remove><production>",
     ]
 
 
@@ -180,8 +178,6 @@ def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str)
         assert complete("xapi request /projects sta") == "<xapi><request></projects><status==>"
         assert complete("xapi request /projects status==act") == "<xapi><request></projects><status==active>"
         assert complete("xapi request /projects status==a:") == "<xapi><request></projects><status==a:b>"
-        assert complete("xapi request /projects -q sta") == "<xapi><request></projects><-q><status=>"
-        assert complete("xapi request /projects -q status=act") == "<xapi><request></projects><-q><status=active>"
         assert complete("xapi request /projects -H X-Tr") == "<xapi><request></projects><-H><X-Trace:>"
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xapi_cli.request.json.pretty import Formatter, pretty, with_sorted_names
+from xapi_cli.request.json.pretty import Formatter, pretty
 
 
 def test_pretty_returns_none_for_invalid_json() -> None:
@@ -45,32 +45,11 @@ def test_escapes_of_readable_characters_are_decoded_and_no_others(text: str, sho
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("colors", [False, True])
-@pytest.mark.parametrize("indents", [False, True])
-def test_parts_of_any_size_give_the_same_text(size: int, colors: bool, indents: bool) -> None:
+def test_parts_of_any_size_give_the_same_text(size: int, colors: bool) -> None:
     text = ' {"a" : [1.50, true, {}, [ ], "x\\n\\ud83d\\ude00{,"], "\\u00fc":{"b": -2e5,"c":null} } '
-    whole = pretty(text, colors=colors, indents=indents)
-    formatter = Formatter(colors=colors, indents=indents)
+    whole = pretty(text, colors=colors)
+    formatter = Formatter(colors=colors)
     parts = [formatter.feed(text[start : start + size]) for start in range(0, len(text), size)]
 
     assert whole is not None
     assert "".join([*parts, formatter.end()]) == "".join(whole)
-
-
-def test_without_indentation_only_colors_are_added() -> None:
-    colored = pretty(' { "a": [1,\n2] }\n', colors=True, indents=False)
-
-    assert colored is not None
-    shown = ' { \x1b[1;34m"a"\x1b[0m: [\x1b[36m1\x1b[0m,\n\x1b[36m2\x1b[0m] }\n'
-    assert "".join(colored) == shown
-
-
-def test_names_are_sorted_and_nothing_else_changes() -> None:
-    text = '{"b": 1.10, "a": [{"z": 1, "\\u0061": 2}, 3], "B": {}, "ä": [], "b": "{,}"}'
-
-    assert "".join(with_sorted_names(text)) == '{"B":{},"a":[{"\\u0061":2,"z":1},3],"b":1.10,"b":"{,}","ä":[]}'
-
-
-def test_names_are_sorted_at_any_depth() -> None:
-    text = '{"b":1,"a":' * 20_000 + "0" + "}" * 20_000
-
-    assert "".join(with_sorted_names(text)) == '{"a":' * 20_000 + "0" + ',"b":1}' * 20_000

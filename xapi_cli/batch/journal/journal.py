@@ -1,7 +1,7 @@
 """The lines of the journal: results that the same command, run again, prints without resending requests.
 
 The first line names the account and, with `--shard`, the shard. Each other line contains a result, the digest of the
-whole input, the seed of the idempotency keys, or a count of damaged lines. A result is stored before it is printed. A
+whole input, or a count of damaged lines. A result is stored before it is printed. A
 line that is damaged, of an unknown kind, or was truncated by a crash or a full disk is counted, and its request is sent
 again.
 """
@@ -29,7 +29,6 @@ _RESULT = re.compile(
 _MAX_RESULT_START = 160  # bytes of a stored result before its output line
 _INPUT = re.compile(rb'\{"input": "([0-9a-f]{32})", "lines": (\d{1,15}), ')
 _DAMAGED = re.compile(rb'\{"damaged": (\d{1,15}), ')
-_SEED = re.compile(rb'\{"seed": "([0-9a-f]{32})", ')
 _VERSION = b"2"  # of the format, which the patterns here and the checksums define
 _HEADER = re.compile(rb'\{"xapi-journal": (\d{1,9}), ')
 _SHORT = 8192  # bytes; a longer line is not kept in memory
@@ -49,7 +48,6 @@ class Journal:
         self._lengths = array("I")
         self._recorded_damage = 0
         self._input: tuple[int, str] | None = None  # number of lines and digest of the whole input
-        self._seed: bytes | None = None  # from which the idempotency keys derive
         self._pending: list[bytes] = []
         self._pending_size = 0  # bytes
         self._synced_at = time.monotonic()
@@ -103,24 +101,6 @@ class Journal:
             self._append(b'{"input": "%s", "lines": %d' % (text.encode(), lines))
         elif self._input != (lines, text):
             raise self._input_changed("")
-
-    @property
-    def stored_seed(self) -> bytes:
-        """The seed that an earlier run has stored, b"" without one."""
-        return self._seed or b""
-
-    def seed(self) -> bytes:
-        """Return 16 random bytes, which are the same in all runs; they are on the disk before they are used."""
-        if self._seed is None:
-            self._seed = os.urandom(16)
-            for _ in range(2):  # one of them may be damaged later
-                self._append(b'{"seed": "%s"' % self._seed.hex().encode())
-            self.flush()
-            try:
-                self._file.sync()
-            except OSError as error:
-                raise self._file.failure(error) from error
-        return self._seed
 
     def restore(self, number: int, digest: bytes) -> Result | None:
         """Return the result of line *number* from an earlier run, or None if there is none.
@@ -241,8 +221,6 @@ class Journal:
             self._index_result(int(stored[1]), offset, line.length)
         elif input_line := _INPUT.match(line.start):
             self._input = int(input_line[2]), input_line[1].decode()
-        elif seed := _SEED.match(line.start):
-            self._seed = bytes.fromhex(seed[1].decode())
         elif damaged := _DAMAGED.match(line.start):
             self._recorded_damage = int(damaged[1])
         else:

@@ -1,4 +1,4 @@
-"""Indent and color JSON: numbers, the order of names and duplicate names do not change, unless they are to be sorted.
+"""Indent and color JSON: numbers, the order of names and duplicate names do not change.
 
 A Formatter takes the text in parts and keeps only its place: one byte for each level, and a token that is incomplete.
 It does not check the text, which MUST be valid as far as it is passed on.
@@ -23,34 +23,33 @@ _ESCAPE = re.compile(rf"{_HIGH}\\u[dD][c-fC-F][0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4
 _STRING_TOKEN, _OTHER_TOKEN = r'"(?:[^"\\]++|\\.)*+"', r'[^\s{}\[\]:,"]+'
 _PART_OF_DOCUMENT = re.compile(rf'({_STRING_TOKEN})|([{{}}\[\]:,])|({_OTHER_TOKEN})|(\s+)|(")', re.DOTALL)
 _PUNCTUATION, _LITERAL, _WHITESPACE, _OPEN_STRING = range(2, 6)  # its groups
-_TOKEN = re.compile(rf"{_STRING_TOKEN}|[{{}}\[\]:,]|{_OTHER_TOKEN}", re.DOTALL)
 
 
-def pretty(text: str, *, colors: bool, indents: bool = True) -> Iterator[str] | None:
+def pretty(text: str, *, colors: bool) -> Iterator[str] | None:
     """Return an iterator over the JSON document *text* with indentation and colors, or None if it is not valid JSON."""
     try:
         check(text)
     except (ValueError, RecursionError):
         return None
-    return formatted(text, colors=colors, indents=indents)
+    return formatted(text, colors=colors)
 
 
-def formatted(text: str, *, colors: bool, indents: bool = True) -> Iterator[str]:
+def formatted(text: str, *, colors: bool) -> Iterator[str]:
     """Yield the valid JSON document *text* with indentation and colors."""
-    formatter = Formatter(colors=colors, indents=indents)
+    formatter = Formatter(colors=colors)
     for start in range(0, len(text), _PART):
         yield formatter.feed(text[start : start + _PART])
     yield formatter.end()
 
 
 class Formatter:
-    """Format JSON that arrives in parts; without *indents*, its whitespace stays as it is.
+    """Format JSON that arrives in parts.
 
     Control characters become JSON escapes, and escapes of readable characters become these characters.
     """
 
-    def __init__(self, *, colors: bool, indents: bool = True) -> None:
-        self._colors, self._indents = colors, indents
+    def __init__(self, *, colors: bool) -> None:
+        self._colors = colors
         self._levels = bytearray()  # an open { or [ for each level
         self._expects_name = False  # in an object: the next string is a name
         self._has_opened = False  # the last token opened an object or array, whose line break is not written yet
@@ -65,11 +64,6 @@ class Formatter:
         """Return the rest, at the end of the document."""
         return self._formatted(self._rest, is_last=True)
 
-    def abandon(self) -> str:
-        """Return the rest as it arrived, because what follows is not JSON."""
-        rest, self._rest = self._rest, ""
-        return (_RESET if self._in_string and self._colors else "") + rest
-
     def _formatted(self, text: str, *, is_last: bool) -> str:
         out: list[str] = []
         self._rest = ""
@@ -79,8 +73,7 @@ class Formatter:
             if kind == _PUNCTUATION:
                 self._punctuation(token, out)
             elif kind == _WHITESPACE:
-                if not self._indents:
-                    out.append(token)
+                pass
             elif kind == _OPEN_STRING:
                 self._begin_value(out)
                 self._begin_string(out)
@@ -148,11 +141,10 @@ class Formatter:
             self._break_line(out)
             self._expects_name = self._levels[-1:] == b"{"
         else:
-            out.append(": " if self._indents else ":")
+            out.append(": ")
 
     def _break_line(self, out: list[str]) -> None:
-        if self._indents:
-            out.append("\n" + "  " * min(len(self._levels), _MAX_INDENT))
+        out.append("\n" + "  " * min(len(self._levels), _MAX_INDENT))
 
 
 def _readable(text: str) -> str:
@@ -166,56 +158,3 @@ def _decoded(escape: re.Match[str]) -> str:
         return "/" if escape[0] == "\\/" else escape[0]
     character: str = json.loads(f'"{escape[0]}"')
     return character if len(character) == 1 and is_readable(character) and character not in '"\\' else escape[0]
-
-
-def with_sorted_names(text: str) -> Iterator[str]:
-    """Yield the valid JSON document *text*, without whitespace, with the members of each object sorted by name.
-
-    Members of the same name keep their order.
-    """
-    root = _Open("")
-    stack = [root]
-    for token in _TOKEN.findall(text):
-        if token in ("{", "["):
-            stack.append(_Open(token))
-        elif token in ("}", "]"):
-            closed = stack.pop()
-            stack[-1].add(closed.pieces(token))
-        else:
-            stack[-1].add(token)
-    waiting: list[_Piece] = list(reversed(root.current))
-    while waiting:
-        piece = waiting.pop()
-        if isinstance(piece, str):
-            yield piece
-        else:
-            waiting.extend(reversed(piece))
-
-
-_Piece = str | list["_Piece"]
-
-
-class _Open:
-    """An object or array whose end has not come yet: its members or elements, each a list of pieces."""
-
-    def __init__(self, bracket: str) -> None:
-        self._bracket = bracket
-        self._parts: list[list[_Piece]] = []
-        self.current: list[_Piece] = []
-
-    def add(self, piece: _Piece) -> None:
-        if piece == ",":
-            self._parts.append(self.current)
-            self.current = []
-        else:
-            self.current.append(piece)
-
-    def pieces(self, bracket: str) -> list[_Piece]:
-        """Return all of it, up to the closing *bracket*."""
-        parts = [*self._parts, self.current] if self.current else self._parts
-        if self._bracket == "{":
-            parts.sort(key=lambda part: str(json.loads(str(part[0]), strict=False)))
-        joined: list[_Piece] = [self._bracket]
-        for index, part in enumerate(parts):
-            joined += [",", *part] if index else part
-        return [*joined, bracket]

@@ -4,11 +4,10 @@ from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.request.json.pretty import Formatter
-    from xapi_cli.request.options import Look
     from xapi_cli.request.output import ResponseOutput
 
 _BUFFERED = 64 * 1024  # bytes
@@ -23,9 +22,8 @@ class ItemOutput:
     def __init__(self, output: "ResponseOutput", *, slurp: bool) -> None:
         self._output, self._slurp, self._filter = output, slurp, output.filter
         self._file: AtomicFile | None = output.file  # type: ignore[assignment]  # pages are never resumed
-        self._write, look = output.destination(self._file)
-        self._sorts = look.sorts and self._filter is None
-        self._formatter = None if self._filter is not None else _formatter(output, look)
+        self._write = output.destination(self._file)
+        self._formatter = None if self._filter is not None else _formatter(output)
         if self._filter is not None:
             self._write = output.result_writer(self._file)
         self._buffer = bytearray()
@@ -50,7 +48,7 @@ class ItemOutput:
         """Write *item*, a value in blocks, at the latest when `flush` is called."""
         if self._slurp:
             self._add(b"[" if self._is_first else b",")
-        for block in self._sorted(item) if self._sorts else item:
+        for block in item:
             self._add(block)
             self._flush_if_full()
         self._end_value()
@@ -70,12 +68,6 @@ class ItemOutput:
     def _flush_if_full(self) -> None:
         if len(self._buffer) >= _BUFFERED and self._filter is None:
             self.flush()
-
-    @staticmethod
-    def _sorted(item: "Iterable[bytes]") -> "Iterator[bytes]":
-        from xapi_cli.request.display import sorted_names
-
-        return (text.encode() for text in sorted_names(b"".join(item).decode()))
 
     def _write_of_page(self, data: bytes) -> None:
         self._has_begun = True
@@ -103,10 +95,10 @@ class ItemOutput:
             self._file.commit()
 
 
-def _formatter(output: "ResponseOutput", look: "Look") -> "Formatter | None":
-    """Return what shows items with *look*, None if they are written as they are."""
-    if look.is_plain and (output.file is not None or not output.terminal.stdout_is_terminal):
+def _formatter(output: "ResponseOutput") -> "Formatter | None":
+    """Return what shows items on a terminal, None if they are written as they are."""
+    if output.file is not None or not output.terminal.stdout_is_terminal:
         return None
     from xapi_cli.request.json.pretty import Formatter
 
-    return Formatter(colors=look.colors, indents=look.indents)
+    return Formatter(colors=output.stdout_colors)

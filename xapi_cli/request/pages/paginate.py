@@ -118,18 +118,16 @@ class Pages:
         return f"to continue, request {pasteable(printable(shown))}{lost}"
 
     def _note_missing_field(self) -> None:
-        """Note that nothing led to a second page: --next or --next-param may be missing, or its field be wrong."""
+        """Note that nothing led to a second page: --next may be missing, or its field be wrong."""
         options = self._options
-        option, name = "--next", options.next_field
-        if options.next_parameter is not None:
-            option, name = "--next-param", options.next_parameter[1]
+        name = options.next_field
         if name is None and self._may_be_partial:
             self._note(
                 "only one page was requested, because the response has no Link header; if it names the next page in a "
-                "field, use --next or --next-param"
+                "field, use --next"
             )
         elif name is not None and self._is_modified and not self._has_next:
-            self._note(f"only one page was requested, because it has no field {printable(name)}; check {option}")
+            self._note(f"only one page was requested, because it has no field {printable(name)}; check --next")
 
     def _page(self, call: Call) -> Call | None:
         """Write the items of the page that *call* requests; return the call for the next page, None for the last."""
@@ -147,7 +145,7 @@ class Pages:
         self._items.flush()
         self._unfinished = None
         outcome.response.close()
-        url = self._next_url(call, outcome, text)
+        url = self._next_url(outcome, text)
         return None if url is None else call._replace(url=url)
 
     def _response(self, call: Call) -> tuple[Outcome, bytearray]:
@@ -203,19 +201,14 @@ class Pages:
             raise _error(f"the page has no field {name}", f"check --items; {_fields(text, page)}")
         return iter(())
 
-    def _next_url(self, call: Call, outcome: Outcome, text: str) -> str | None:
+    def _next_url(self, outcome: Outcome, text: str) -> str | None:
         """Return the URL of the page after the one that *call* requested, None if it was the last one."""
         response, options = outcome.response, self._options
-        if options.next_parameter is not None:
-            parameter, name = options.next_parameter
-            value = self._next_text(text, name)
-            url = None if value is None else urls.with_parameter(call.url, parameter, value)
+        if options.next_field is not None:
+            target = self._next_text(text, options.next_field)
         else:
-            if options.next_field is not None:
-                target = self._next_text(text, options.next_field)
-            else:
-                target = self._linked(response, text)
-            url = None if target is None else urls.next_page(response.request.url, target)
+            target = self._linked(response, text)
+        url = None if target is None else urls.next_page(response.request.url, target)
         if url is not None:
             self._check_origin(url, outcome)
         return url
@@ -244,9 +237,7 @@ class Pages:
         if value in ("null", "false", '""'):
             return None
         if value[0] in "{[t":
-            raise _error(
-                f"the field {name} of the page is neither a string nor a number", "check --next or --next-param"
-            )
+            raise _error(f"the field {name} of the page is neither a string nor a number", "check --next")
         return json.string(text, found) if value[0] == '"' else value
 
     def _check_origin(self, url: str, outcome: Outcome) -> None:
