@@ -7,7 +7,6 @@ again.
 """
 
 import json
-import os
 import re
 import time
 from array import array
