@@ -109,7 +109,7 @@ REPORTED = {
 }
 WITHOUT_EFFECT = {
     *("--every", "--items", "--slurp", "--next", "--max-pages"),  # of --until and --paginate
-    *("--no-validate", "--curl"),
+    "--curl",
 }
 
 
