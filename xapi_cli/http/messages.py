@@ -93,12 +93,12 @@ def build_request(
     url: str,
     headers: Sequence[RawHeader],
     body: Iterable[bytes] | None = None,
-    length: int = 0,
+    length: int | None = 0,
     **options: object,
 ) -> Request:
     """Return the request for *url*, an absolute URL that `urls` has checked, with Host and Content-Length.
 
-    *length* is that of the *body* in bytes. *options* are the other fields of `Request`.
+    *length* is that of the *body* in bytes, None if it is sent in chunks. *options* are the other fields of `Request`.
     """
     raw = list(headers)
     server, path = urls.split_server(url)
@@ -106,7 +106,8 @@ def build_request(
     if not any(name.lower() == b"host" for name, _ in raw):
         raw.insert(0, (b"Host", authority))
     if body is not None or method in WITH_CONTENT:
-        raw.append((b"Content-Length", b"%d" % length))
+        chunked = (b"Transfer-Encoding", b"chunked")
+        raw.append(chunked if length is None else (b"Content-Length", b"%d" % length))
     made = Request(
         method, url, urls.origin(server), authority, path.encode("ascii"), Headers(raw), () if body is None else body
     )

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
 from xapi_cli.errors import UsageError
-from xapi_cli.system.private_files import lock_against_removal, try_lock
 from xapi_cli.system.render import printable
 
 ADDRESS = "127.0.0.1"
 HAS_UNIX_SOCKETS = sys.platform != "win32"
-_DIRECTORY, _SOCKET, _LOCK = "xapi-proxy-", "proxy.sock", "proxy.lock"  # the start of a name, and two names
+_DIRECTORY, _SOCKET = "xapi-proxy-", "proxy.sock"  # the start of a name, and a name
 _MAX_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes; the size of sun_path, without the final zero
 
 
@@ -69,59 +68,29 @@ else:
         return listener, path
 
     def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
-        """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket.
-
-        It has a file that is locked as long as this process runs. Directories in which that file is not locked were
-        left behind by killed processes, and are removed.
-        """
+        """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket."""
         from tempfile import gettempdir, mkdtemp
 
         longest = _MAX_SOCKET_PATH - len(f"/{_DIRECTORY}12345678/{_SOCKET}")
         parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir(), "/tmp"]  # noqa: S108 - of mode 0700
         short = [each for each in parents if os.path.isabs(each) and len(os.fsencode(each)) <= longest]
-        usable = [each for each in short if os.access(each, os.W_OK | os.X_OK)]
-        for each in dict.fromkeys(usable):
-            _remove_abandoned(each)
-        parent = usable[0] if usable else short[-1]
-        while True:
-            directory = mkdtemp(prefix=_DIRECTORY, dir=parent)
-            descriptor = os.open(f"{directory}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            stack.callback(os.close, descriptor)
-            if lock_against_removal(descriptor):
-                stack.callback(_remove_directory, directory)
-                return directory
+        parent = next((each for each in short if os.access(each, os.W_OK | os.X_OK)), short[-1])
+        for name in os.listdir(parent):
+            if name.startswith(_DIRECTORY):
+                _remove_abandoned(f"{parent}/{name}")
+        directory = mkdtemp(prefix=_DIRECTORY, dir=parent)
+        stack.callback(_remove_directory, directory)
+        return directory
 
-    def _remove_abandoned(parent: str) -> None:
-        """Remove the directories in *parent* that proxies of this user have left behind."""
-        with suppress(OSError), os.scandir(parent) as entries:
-            for name in [each.name for each in entries if each.name.startswith(_DIRECTORY)]:
-                with suppress(OSError):
-                    _remove_if_abandoned(os.path.join(parent, name))
-
-    def _remove_if_abandoned(directory: str) -> None:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            if os.fstat(descriptor).st_uid == os.geteuid() and set(os.listdir(descriptor)) <= {_SOCKET, _LOCK}:
-                _remove_unless_locked(descriptor, directory)
-        finally:
-            os.close(descriptor)
-
-    def _remove_unless_locked(directory: int, path: str) -> None:
-        lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW, dir_fd=directory)  # a directory without it is not a proxy's
-        try:
-            if not try_lock(lock):
-                return
-            with suppress(FileNotFoundError):
-                if stat.S_ISSOCK(os.stat(_SOCKET, dir_fd=directory, follow_symlinks=False).st_mode):
-                    os.unlink(_SOCKET, dir_fd=directory)
-            os.unlink(_LOCK, dir_fd=directory)
-            os.rmdir(path)
-        finally:
-            os.close(lock)
+    def _remove_abandoned(directory: str) -> None:
+        """Remove *directory* if it has the socket of a proxy that was killed."""
+        with suppress(OSError, UsageError):
+            if os.listdir(directory) == [_SOCKET]:
+                _remove_unused(f"{directory}/{_SOCKET}")
+                os.rmdir(directory)
 
     def _remove_directory(path: str) -> None:
         with suppress(OSError):
-            os.unlink(f"{path}/{_LOCK}")
             os.rmdir(path)
 
     def _remove_unused(path: str) -> None:

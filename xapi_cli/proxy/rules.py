@@ -1,20 +1,27 @@
 """Which requests of clients are forwarded: the host, the origin, the key, the target, `--allow` and read-only mode."""
 
+import base64
+import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hmac import compare_digest
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
-from xapi_cli.http.header_syntax import REFUSED_METHODS
-from xapi_cli.proxy.request_parser import RequestHead
+from xapi_cli.proxy.incoming import RequestHead
 from xapi_cli.request import read_only
 
 _METHOD = re.compile(r"\*|[A-Za-z]+(?:-[A-Za-z]+)*")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _ABSOLUTE = re.compile(r"http://([^/?#]*)", re.IGNORECASE)
+_REFUSED_METHODS = {
+    "CONNECT": "it opens a tunnel", "TRACE": "its response returns the token", "TRACK": "its response returns the token"
+}  # fmt: skip
+_MAX_DECODINGS = 5  # of a path; a server and the gateways before it may each decode it once
+_NAVIGATION = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?=[/\\]|$)|[\x00-\x1f\x7f-\x9f]")
 
 
 class Refusal(Exception):
@@ -50,13 +57,14 @@ class Rules(NamedTuple):
     """The rules of a proxy for the API at *base_url*.
 
     *key* is what clients on TCP must send as a bearer token. Without *allowed*, every method and path is.
-    In read-only mode, *write_remedy* is what allows a client to write.
+    In read-only mode, *write_remedy* is what allows a client to write. After *has_expired*, every request is refused.
     """
 
     base_url: str
     key: str
     allowed: Sequence[Allowed] = ()
     write_remedy: str | None = None
+    has_expired: Callable[[], bool] = lambda: False
 
     @property
     def origin(self) -> str:
@@ -89,10 +97,12 @@ class Rules(NamedTuple):
             raise Refusal(403, "origin", "the request has an Origin header: web pages may not use the proxy")
         if port is not None and not self._has_key(head):
             raise Refusal(401, "key", "the request has no valid key; send XAPI_TOKEN of the proxy as a bearer token")
-        if reason := REFUSED_METHODS.get(head.method.upper()):
+        if self.has_expired():
+            raise Refusal(401, "expired", "the time of --ttl is over; start the proxy again")
+        if reason := _REFUSED_METHODS.get(head.method.upper()):
             raise Refusal(403, "method", f"{head.method.upper()} was refused: {reason}")
-        if head.listed(b"upgrade") - {b"h2c"}:
-            raise Refusal(403, "upgrade", "Upgrade was refused: the proxy forwards only HTTP/1.1")
+        if b"websocket" in head.listed(b"upgrade"):
+            raise Refusal(403, "upgrade", "WebSocket was refused: the proxy forwards only HTTP/1.1")
         url = self._resolved(head, host)
         self._check_allowed(head, url)
         return url
@@ -110,8 +120,15 @@ class Rules(NamedTuple):
             raise Refusal(421, "host", "the Host header is not that of the proxy")
 
     def _has_key(self, head: RequestHead) -> bool:
-        scheme, _, key = (head.get(b"authorization") or "").partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(key.strip().encode("latin-1"), self.key.encode())
+        """Return whether the request has the key as a bearer token, or as the password of Basic authentication."""
+        scheme, _, value = (head.get(b"authorization") or "").partition(" ")
+        key = value.strip().encode("latin-1")
+        if scheme.lower() == "basic":
+            try:
+                key = base64.b64decode(key, validate=True).partition(b":")[2]
+            except binascii.Error:
+                return False
+        return scheme.lower() in {"bearer", "basic"} and compare_digest(key, self.key.encode())
 
     def _resolved(self, head: RequestHead, host: str) -> str:
         """Return the URL of the target of *head*; an absolute one must be that of the proxy or of the API."""
@@ -138,10 +155,32 @@ class Rules(NamedTuple):
         if self.allowed and (name := _override_in(names)):
             raise Refusal(403, "not-allowed", f"the header {name} selects another method or path; see --allow")
         path = urls.path_of(url) or "/"
+        if self.allowed and not _is_unambiguous(path):
+            raise Refusal(403, "not-allowed", "servers may understand this path as another one; see --allow")
         if self.allowed and not any(each.matches(head.method, path) for each in self.allowed):
             raise Refusal(
                 403, "not-allowed", f"{head.method} for this path is not allowed; see --allow of `xapi proxy`"
             )
+
+
+def _is_unambiguous(path: str) -> bool:
+    """Return whether *path* stays the same path for a server that decodes it, however often.
+
+    It is not if a decoded form has dot segments, with parameters too (`..;x`), or control characters, or is not UTF-8
+    (overlong forms).
+    """
+    current = path.encode()
+    for _ in range(_MAX_DECODINGS):
+        try:
+            if _NAVIGATION.search(current.decode()):
+                return False
+        except UnicodeDecodeError:
+            return False
+        decoded = unquote_to_bytes(current)
+        if decoded == current:
+            return True
+        current = decoded
+    return False
 
 
 def _override_in(headers: Sequence[str]) -> str | None:

@@ -1,6 +1,7 @@
 """API calls: what the user asked for, and the headers that are sent."""
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.http import content_coding
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.body.spool import Body
 
 Header = tuple[str, str | None]
+Beside = tuple[socket.socket, Callable[[], bool]]
 
 ENCODING = ("utf-8", "surrogateescape")  # of the values of headers
 
@@ -24,6 +26,7 @@ class Call(NamedTuple):
     headers: Sequence[Header] = ()
     body: "Body | None" = None
     own_headers: Sequence[Header] = ()  # of xapi; unlike those of the user, they are also sent to other origins
+    beside: "Beside | None" = None  # a socket to watch while waiting for the response
 
     def __repr__(self) -> str:
         return f"Call({self.method!r}, {self.display_url!r}, …)"  # the headers may contain secrets

@@ -264,7 +264,8 @@ def _request(step: Send[Call], uploading: Uploading) -> Request:
     headers = calls.headers_of(call, to_api=step.to_api) + authorization.headers(step.token)
     if body is None:
         return build_request(call.method, call.url, headers)
-    return build_request(call.method, call.url, headers, _Body(body, uploading), body.length, is_replayable=False)
+    length = None if body.is_chunked else body.length
+    return build_request(call.method, call.url, headers, _Body(body, uploading), length, is_replayable=False)
 
 
 class _Body:

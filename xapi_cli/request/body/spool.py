@@ -17,7 +17,9 @@ IN_MEMORY = 4_194_304  # bytes; a larger body is stored in a temporary file
 
 
 class Body(ABC):
-    """A body of a known *length* in bytes; each iteration yields the complete body again."""
+    """A body of *length* bytes; each iteration yields the complete body again."""
+
+    is_chunked = False  # its length is not known before it has been read
 
     def __init__(self, length: int, content_type: str | None = None) -> None:
         self.length = length
