@@ -1,9 +1,11 @@
 """Which requests the proxy forwards, and to which URL."""
 
+import base64
+
 import pytest
 
+from tests.proxy.test_incoming import parsed
 from xapi_cli.errors import UsageError
-from xapi_cli.proxy.request_parser import take_head
 from xapi_cli.proxy.rules import Allowed, Refusal, Rules
 
 KEY, PORT = "the-key-of-the-proxy", 4000
@@ -11,9 +13,7 @@ RULES = Rules("https://api.test/v1", KEY)
 
 
 def url_of(rules: Rules, line: str, *headers: str, host: str = f"127.0.0.1:{PORT}", port: int | None = PORT) -> str:
-    head = take_head(bytearray("\r\n".join([line, f"Host: {host}", *headers, "", ""]).encode()))
-    assert head is not None
-    return rules.url_of(head, port=port)
+    return rules.url_of(parsed(line, f"Host: {host}", *headers), port=port)
 
 
 def refused(rules: Rules, line: str, *headers: str, host: str = f"127.0.0.1:{PORT}", port: int | None = PORT) -> int:
@@ -85,7 +85,38 @@ def test_connect_trace_and_upgrade_are_refused_but_not_the_upgrade_that_java_off
     assert refused(RULES, "TRACE /v1/me HTTP/1.1", WITH_KEY) == 403
     assert refused(RULES, "trace /v1/me HTTP/1.1", WITH_KEY) == 403  # some servers do not distinguish upper case
     assert refused(RULES, "GET / HTTP/1.1", WITH_KEY, "Connection: Upgrade", "Upgrade: websocket") == 403
-    assert url_of(RULES, "GET / HTTP/1.1", WITH_KEY, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
+    assert refused(RULES, "TRACK /v1/me HTTP/1.1", WITH_KEY) == 403
+    for offer in ("h2c", "TLS/1.2"):
+        assert url_of(RULES, "GET / HTTP/1.1", WITH_KEY, "Connection: Upgrade", f"Upgrade: {offer}")
+
+
+def test_the_key_is_also_accepted_as_the_password_of_basic_authentication() -> None:
+    credentials = base64.b64encode(f"any:{KEY}".encode()).decode()
+
+    assert url_of(RULES, "GET /v1 HTTP/1.1", f"Authorization: Basic {credentials}")
+    assert refused(RULES, "GET /v1 HTTP/1.1", f"Authorization: Basic {base64.b64encode(b'any:x').decode()}") == 401
+
+
+def test_after_its_time_every_request_is_refused() -> None:
+    assert refused(RULES._replace(has_expired=lambda: True), "GET /v1 HTTP/1.1", WITH_KEY) == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/..%3b/a",
+        "/v1/..%253ba/a",
+        "/v1/%252e%252e/a",
+        "/v1/..%255ca",
+        "/v1/%2500",
+        "/v1/%c0%ae%c0%ae/a",
+        "/v1/%250a",
+    ],
+)
+def test_a_path_that_a_server_may_decode_into_another_one_is_not_allowed(path: str) -> None:
+    rules = RULES._replace(allowed=[Allowed.parse("GET /v1/*")])
+
+    assert refused(rules, f"GET {path} HTTP/1.1", WITH_KEY) in (400, 403)
 
 
 @pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x_method_override", "X-Original-URL", "X-Rewrite-URL"])
