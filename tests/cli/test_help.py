@@ -199,7 +199,7 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
             (place / name).chmod(0o755)
     (directory / "report.py").write_text("import os; assert os.environ['XAPI_TOKEN']\n")
     (directory / "project.json").write_text('{"name": "Demo"}')
-    (directory / "openapi.yaml").write_text("openapi: 3.1.0\npaths: {/me: {get: {}}}\n")
+    (directory / "openapi.json").write_text(json.dumps(description.DOCUMENT))
     (directory / "new.json").write_text(json.dumps(description.DOCUMENT))
     (directory / "requests.jsonl").write_text('{"path": "/x-api/me"}\n')
     path = f"{stubs}:{xapi.environment()['PATH']}"

@@ -32,7 +32,6 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "token_file": ("/run/token", "/run/token"),
     "token_base_url": ("API.test", "https://api.test"),
     "storage": ("file", "file"),
-    "no_validate": ("1", True),
     "redis_url": ("rediss://me@host:6380/1", "rediss://me@host:6380/1"),
     "redis_prefix": ("team:", "team:"),
     "redis_password_command": ("pass 'a b'", ("pass", "a b")),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from xapi_cli.settings.config_file import Config
 
 
-AFTER_CURSOR = "_XAPI_AFTER_CURSOR"  # the rest of the command line
 
 
 class Native(str):
@@ -45,10 +44,21 @@ def nothing(ctx: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+class Word(str):
+    """A word that is offered; if it ends with a separator, the shell adds no space, because a value follows."""
+
+    __slots__ = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the next word follows."""
+        return not self.endswith("==")
+
+
 def methods_and_items(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the methods, paths and ITEMs for an argument of `request`, and for an ITEM that names a file its files.
 
-    Paths and ITEMs come from the index of the API description.
+    Paths and query parameters come from the API description.
     """
     from xapi_cli.request import items
 
@@ -58,35 +68,13 @@ def methods_and_items(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the methods for the first argument, and what the index of the API description contains.
-
-    If the word after the cursor is a path of the description, only its methods are returned.
-    """
-    from xapi_cli.cli.request_words import methods_of, request_words
+    """Return the methods for the first argument, and what the API description contains."""
+    from xapi_cli.openapi.words import words
     from xapi_cli.request import items
 
     first: Sequence[str] = () if ctx.params.get("arguments") else items.METHODS
-    path = _word_after_cursor()
-    if first and path.startswith("/"):
-        return [each for each in methods_of(ctx.params, path) or first if each.startswith(incomplete)]
     methods = [method for method in first if method.startswith(incomplete)]
-    return methods + request_words(ctx.params, incomplete)
-
-
-def headers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the headers for `-H`, and their values, from the index of the API description."""
-    from xapi_cli.cli.request_words import request_words
-
-    params = {**ctx.params, "arguments": ctx.params.get("arguments") or ctx.args}  # unparsed, as a value is missing
-    return request_words(params, incomplete, "header")
-
-
-def _word_after_cursor() -> str:
-    """Return the first word after the one at the cursor, which the completion script passes; empty without one."""
-    import os
-
-    rest = os.environ.get(AFTER_CURSOR, "")
-    return (rest.split(maxsplit=1) or [""])[0].strip("'\"") if rest[:1].isspace() else ""
+    return methods + [Word(word) for word in words(ctx.params, incomplete)]
 
 
 def data_files(ctx: typer.Context, incomplete: str) -> list[str]:

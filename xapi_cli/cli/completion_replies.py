@@ -19,8 +19,7 @@ from typer._click.shell_completion import (
     split_arg_string,
 )
 
-from xapi_cli.cli.completers import AFTER_CURSOR, Native
-from xapi_cli.cli.request_words import Word
+from xapi_cli.cli.completers import Native, Word
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.system.render import shell_quoted
 
@@ -99,7 +98,6 @@ class _PowerShell(_Completions, typers.PowerShellComplete):
         if incomplete not in words or words[-1] == incomplete:
             return args, incomplete
         at = len(words) - 1 - words[::-1].index(incomplete)
-        os.environ[AFTER_CURSOR] = " ".join(("", *words[at + 1 :]))
         return words[:at], incomplete
 
     def native_reply(self, native: Native) -> str:

@@ -37,7 +37,7 @@ _BASH = r"""_xapi_completion() {
     word=${words[last]/[\'\"]/} # without the quote that is open
     local kept=${word%"$2"}
     [[ $word == --*=* ]] && flag=${word%%=*}=
-    reply=$( env COMP_WORDS="${words[*]}" COMP_CWORD=$last _XAPI_AFTER_CURSOR="${COMP_LINE:COMP_POINT}" \
+    reply=$( env COMP_WORDS="${words[*]}" COMP_CWORD=$last \
         _XAPI_COMPLETE=complete_bash "$program" 2>/dev/null )
     COMPREPLY=()
     case $reply in
@@ -91,8 +91,7 @@ _xapi_completion() {
   if compset -P '--*='; then  # complete only the value of --flag=value
     line="${words[1,$CURRENT-1]} ${words[$CURRENT]%%=*} $PREFIX"
   fi
-  local after=" ${words[$CURRENT+1,-1]}"
-  eval "$(env _TYPER_COMPLETE_ARGS="$line" _XAPI_AFTER_CURSOR="$after" _XAPI_COMPLETE=complete_zsh xapi 2>/dev/null)"
+  eval "$(env _TYPER_COMPLETE_ARGS="$line" _XAPI_COMPLETE=complete_zsh xapi 2>/dev/null)"
 }
 
 if [[ $funcstack[1] == _xapi ]]; then  # this file is the function: zsh found it in $fpath and called it

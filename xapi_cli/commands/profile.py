@@ -227,7 +227,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     \b
       xapi logout -p staging && xapi profile remove staging
     """
-    from xapi_cli.openapi import index_file
+    from xapi_cli.openapi import summary
 
     runtime: Runtime = ctx.obj
     account = dict[str, str]()
@@ -239,7 +239,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
-    index_file.remove(runtime.state_directory, name)
+    summary.remove(runtime.state_directory, name)
     if runtime.environ.get("XAPI_PROFILE") == name:
         runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
     runtime.terminal.note(f"removed profile {printable(name)}")

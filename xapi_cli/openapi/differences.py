@@ -1,177 +1,126 @@
-"""Compare two versions of an API description: what was added, removed and changed, and what breaks a client.
+"""Compare two summaries: operations that were added, removed or changed in their parameters, bodies and responses.
 
-A change breaks a client if a request that was valid may fail, or if a client does not find what it could rely on in a
-successful response. So a request may require less and allow more, and a successful response the opposite.
+Both versions of a schema are read side by side, and each pair of schemas is compared once for an operation, at the
+first place where it occurs. So the comparison ends even for schemas that contain themselves.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from xapi_cli.openapi.fields import Field
-from xapi_cli.openapi.operations import Details, Operation
-from xapi_cli.openapi.schema_changes import SchemaChange, SchemaComparison
-from xapi_cli.openapi.schemas import References
+from xapi_cli.openapi.schemas import Field, Schema
+from xapi_cli.openapi.summary import Operation, Summary
 
-DEPRECATED = "(deprecated)"  # what the summary of a deprecated operation begins with
-ALL = "*"  # the method of a change that concerns all operations
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_SUCCESS = re.compile(r"2..")
-_DEFAULT = "default"
-_PATH = "path parameter "
-_Key = tuple[str, str]  # the method and the path
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+_MAX_DEPTH = 50
 
 
 class Change(NamedTuple):
-    """A change of an operation: it was `added` or `removed`, or `changed` as *text* says. Some are *breaking*."""
+    """A change of an operation: *kind* is `added`, `removed` or `changed`, and *text* says what has changed."""
 
     method: str
     path: str
     kind: str
     text: str = ""
-    breaking: bool = False
 
 
-class Description(NamedTuple):
-    """The operations of a document, the *details* of each, and the *references* in them."""
-
-    operations: Sequence[Operation]
-    details: Mapping[_Key, Details]
-    references: References
-    server_path: str = ""
-
-
-class Comparison:
-    """The comparison of the descriptions *old* and *new*; `is_complete` is known after `changes`."""
-
-    def __init__(self, old: Description, new: Description) -> None:
-        self._old, self._new = old, new
-        self._requests = SchemaComparison(old.references, new.references, is_request=True)
-        self._responses = SchemaComparison(old.references, new.references, is_request=False)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all schemas were compared completely; some may be too complex."""
-        return self._requests.is_complete and self._responses.is_complete
-
-    def changes(self) -> list[Change]:
-        """Return the changes, sorted by path and method."""
-        old, new = self._old, self._new
-        before, after = _by_key(old, old.server_path), _by_key(new, new.server_path)
-        changes = []
-        if old.server_path != new.server_path and before.keys().isdisjoint(after):
-            text = f"server path changed from {old.server_path or '/'} to {new.server_path or '/'}"
-            changes.append(Change(ALL, old.server_path or "/", "changed", text, breaking=True))
-            before, after = _by_key(old), _by_key(new)
-        for key, operation in before.items():
-            if key not in after:
-                changes.append(_change(old, operation, "removed", breaking=True))
-            else:
-                found = self._of_operation(operation, after[key])
-                changes += [_change(new, after[key], "changed", *each) for each in dict.fromkeys(found)]
-        changes += [_change(new, operation, "added") for key, operation in after.items() if key not in before]
-        return sorted(changes, key=lambda each: (each.method != ALL, each.path, each.method))
-
-    def _of_operation(self, old: Operation, new: Operation) -> Iterator[tuple[str, bool]]:
-        """Yield each change of an operation as a text, and whether it is breaking."""
-        was, is_ = (each.summary.startswith(DEPRECATED) for each in (old, new))
-        if was != is_:
-            yield ("deprecated" if is_ else "no longer deprecated"), False
-        before, after = self._old.details[old.method, old.path], self._new.details[new.method, new.path]
-        one, other = _parameters(before, old), _parameters(after, new)
-        # the path of an operation, by which it was found, has the same parameters, whether they are described or not
-        one, other = (
-            {name: each for name, each in these.items() if name in those or not name.startswith(_PATH)}
-            for these, those in ((one, other), (other, one))
-        )
-        yield from _labeled(self._requests.of_fields(one, other))
-        yield from self._of_body(before, after)
-        yield from self._of_responses(before, after)
-
-    def _of_body(self, old: Details, new: Details) -> Iterator[tuple[str, bool]]:
-        if not old.body or not new.body:
-            if new.body:
-                how = "required" if new.is_body_required else "optional"
-                yield f"body added, {how}", new.is_body_required
-            elif old.body:
-                yield "body removed", True
-            return
-        if old.is_body_required != new.is_body_required:
-            yield f"body became {'required' if new.is_body_required else 'optional'}", new.is_body_required
-        changes = [*_of_media_types(old.body, new.body, lambda each: not _is_in(each, new.body))]
-        for before, after in _common(old.body, new.body):
-            changes += _labeled(self._requests.changes(before, after), "field ")
-        yield from ((f"body {text}", breaking) for text, breaking in changes)
-
-    def _of_responses(self, old: Details, new: Details) -> Iterator[tuple[str, bool]]:
-        has_success = any(map(_SUCCESS.fullmatch, old.responses))
-        for status, before in old.responses.items():
-            is_success = bool(_SUCCESS.fullmatch(status)) or (status == _DEFAULT and not has_success)
-            after = new.responses.get(status)
-            if after is None:
-                after = new.responses.get(f"{status[:1]}XX")
-            if after is None:
-                yield f"response {status} removed", is_success
-                continue
-            for text, breaking in self._of_response(before, after):
-                yield f"response {status} {text}", breaking and is_success
-        yield from ((f"response {status} added", False) for status in new.responses if status not in old.responses)
-
-    def _of_response(self, old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
-        """Yield the changes of the body of a response; whether they are breaking holds for a success."""
-        if not old or not new:
-            if old or new:
-                yield ("body removed", True) if old else ("body added", False)
-            return
-        yield from _of_media_types(old, new, lambda each: not any(_is_in(other, [each]) for other in new))
-        for before, after in _common(old, new):
-            yield from _labeled(self._responses.changes(before, after), "field ")
+def changes(old: Summary, new: Summary) -> list[Change]:
+    """Return the changes from *old* to *new*, by path and method."""
+    before, after = _by_key(old), _by_key(new)
+    comparison = _Comparison(old, new)
+    found = [Change(each.method, each.path, "removed") for key, each in before.items() if key not in after]
+    found += [Change(each.method, each.path, "added") for key, each in after.items() if key not in before]
+    for key, each in before.items():
+        if key in after:
+            now = after[key]
+            found += [Change(now.method, now.path, "changed", text) for text in comparison.of_operations(each, now)]
+    return sorted(found, key=lambda each: (each.path, each.method))
 
 
-def _parameters(details: Details, operation: Operation) -> dict[str, Field]:
-    """Return the parameters outside the body; those of the path by their position, as names do not matter."""
-    names = _PLACEHOLDER.findall(operation.path)
-    found = {}
-    for each in details.parameters:
-        name = each.name
-        if each.location == "path":
-            name = str(names.index(name) + 1) if name in names else name
-        elif each.location == "header":
-            name = name.lower()
-        found[f"{each.location} parameter {name}"] = Field(each.schema, each.required)
-    return found
-
-
-def _by_key(description: Description, start: str = "") -> dict[_Key, Operation]:
+def _by_key(summary: Summary) -> dict[tuple[str, str], Operation]:
     """Return the operations by method and path; the names of path parameters do not matter to a client."""
-    return {(each.method, _PLACEHOLDER.sub("{}", start + each.path)): each for each in description.operations}
+    return {(each.method, _PLACEHOLDER.sub("{}", each.path)): each for each in summary.operations()}
 
 
-def _change(of: Description, operation: Operation, kind: str, text: str = "", breaking: bool = False) -> Change:
-    return Change(operation.method, of.server_path + operation.path, kind, text, breaking)
+class _Comparison:
+    def __init__(self, old: Summary, new: Summary) -> None:
+        self._old, self._new = old.types, new.types
+        self._compared: set[tuple[int, int]] = set()  # pairs of schemas, by their identities
+        self._same: set[tuple[int, int]] = set()  # those in which earlier operations have no changes
+
+    def of_operations(self, old: Operation, new: Operation) -> list[str]:
+        """Return what has changed from *old* to *new*."""
+        self._compared.clear()
+        found = list(dict.fromkeys(self._of_operations(old, new)))
+        if not found:
+            self._same |= self._compared
+        return found
+
+    def _of_operations(self, old: Operation, new: Operation) -> Iterator[str]:
+        before, after = _parameters(old), _parameters(new)
+        for name in dict.fromkeys((*before, *after)):
+            yield from self._of_field(before.get(name), after.get(name), name, "")
+        if bool(old.media_type) != bool(new.media_type):
+            yield "body removed" if old.media_type else "body added"
+        elif old.media_type:
+            if old.media_type != new.media_type:
+                yield f"body type changed from {old.media_type} to {new.media_type}"
+            if old.is_body_required != new.is_body_required:
+                yield f"body became {'required' if new.is_body_required else 'optional'}"
+            yield from self._of_body(old.body, new.body, "body")
+        for status in dict.fromkeys((*old.responses, *new.responses)):
+            name = f"response {status}"
+            if status in old.responses and status in new.responses:
+                yield from self._of_body(old.responses[status][1], new.responses[status][1], name)
+            else:
+                yield f"{name} {'removed' if status in old.responses else 'added'}"
+
+    def _of_body(self, old: Schema, new: Schema, what: str) -> Iterator[str]:
+        if (was := self._old.type_of(old)) != (now := self._new.type_of(new)):
+            yield f"{what} type changed from {was} to {now}"
+        yield from self._below(old, new, what, "")
+
+    def _below(self, old: Schema, new: Schema, what: str, path: str, depth: int = 0) -> Iterator[str]:
+        """Yield the changes of all fields below the schemas at *path* of *what*."""
+        one, other = self._old.resolved(old), self._new.resolved(new)
+        pair = id(one), id(other)
+        if pair in self._compared or pair in self._same or depth > _MAX_DEPTH:
+            return
+        self._compared.add(pair)
+        before, after = self._old.members(old), self._new.members(new)
+        for name in dict.fromkeys((*before, *after)):
+            where = f"{path}.{name}" if path else name
+            yield from self._of_field(before.get(name), after.get(name), what, where, depth)
+        if "items" in one and "items" in other:
+            yield from self._below(one["items"], other["items"], what, f"{path}[]", depth + 1)
+
+    def _of_field(self, old: Field | None, new: Field | None, what: str, path: str, depth: int = 0) -> Iterator[str]:
+        where = f"{what} field {path}" if path else what
+        if new is None:
+            yield f"{where} removed"
+        elif old is None:
+            yield f"{where} added{', required' if new.required else ''}"
+        else:
+            if old.type != new.type:
+                yield f"{where} type changed from {old.type} to {new.type}"
+            if old.required != new.required:
+                yield f"{where} became {'required' if new.required else 'optional'}"
+            if old.values != new.values:
+                yield f"{where} values changed from {_listed(old.values)} to {_listed(new.values)}"
+            yield from self._below(old.schema, new.schema, what, path, depth + 1)
 
 
-def _labeled(changes: Iterable[SchemaChange], kind: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield *changes* as texts; *kind* is what their paths denote."""
-    for each in changes:
-        yield (f"{kind}{each.path} {each.text}" if each.path else each.text), each.breaking
+def _listed(values: list[str]) -> str:
+    return ", ".join(values[:10]) + (" …" if len(values) > 10 else "") or "any"
 
 
-def _common(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[object, object]]:
-    """Yield the schemas for each media type that both have."""
-    for media_type, schema in old.items():
-        if media_type in new:
-            yield schema or {}, new[media_type] or {}  # without a schema, any value is valid
-
-
-def _of_media_types(
-    old: Collection[str], new: Collection[str], is_breaking: Callable[[str], bool]
-) -> Iterator[tuple[str, bool]]:
-    """Yield the media types that were removed, with what *is_breaking* says about each, and those that were added."""
-    yield from ((f"media type {each} removed", is_breaking(each)) for each in old if each not in new)
-    yield from ((f"media type {each} added", False) for each in new if each not in old)
-
-
-def _is_in(media_type: str, ranges: Iterable[str]) -> bool:
-    """Return whether *media_type* is one of *ranges*, such as `text/*`."""
-    return not {media_type, f"{media_type.partition('/')[0]}/*", "*/*"}.isdisjoint(ranges)
+def _parameters(operation: Operation) -> dict[str, Field]:
+    """Return the parameters by place and name; those of the path by their position."""
+    names = [each[1:-1] for each in _PLACEHOLDER.findall(operation.path)]
+    found = {}
+    for place, each in operation.parameters:
+        name = each.name.lower() if place == "header" else each.name
+        if place == "path" and name in names:
+            name = str(names.index(name) + 1)
+        found[f"{place} parameter {name}"] = each
+    return found

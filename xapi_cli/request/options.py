@@ -50,7 +50,7 @@ class RequestOptions(NamedTuple):
             "Add a header (repeatable). Without VALUE, remove it.",
             _REQUEST,
             metavar="NAME:VALUE",
-            complete="headers",
+            complete="nothing",
         ),
     ] = ()
     data: Annotated[

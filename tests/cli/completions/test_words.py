@@ -1,11 +1,11 @@
 """Words that complete in the installed shells, as a user triggers it: on a terminal, with the Tab key."""
 
-from typing import Any
+import json
 
 import pytest
 
 from tests.cli.completions.shells import SHELLS, in_each_shell, shell_of
-from tests.openapi.documents import as_bytes, openapi
+from tests.openapi.test_summary import openapi
 from tests.support.program import PROGRAM, Xapi
 from tests.tools.documents import COMPLETIONS, ROOT
 
@@ -169,7 +169,7 @@ def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str)
     status = {"name": "status", "in": "query", "schema": {"enum": ["active", "archived", "a:b"]}}
     node = {"parameters": [status, {"name": "X-Trace", "in": "header"}]}
     document = openapi({"/users/{id}/keys": {"get": node}, "/users/{id}": {"get": {}}, "/projects": {"get": node}})
-    (xapi.home / "api.json").write_bytes(as_bytes(document))
+    (xapi.home / "api.json").write_text(json.dumps(document))
     assert xapi("api", "load", "api.json").code == 0
 
     with shell_of(xapi, shell) as complete:
@@ -178,19 +178,6 @@ def test_paths_and_items_of_the_api_description_complete(xapi: Xapi, shell: str)
         assert complete("xapi request /projects sta") == "<xapi><request></projects><status==>"
         assert complete("xapi request /projects status==act") == "<xapi><request></projects><status==active>"
         assert complete("xapi request /projects status==a:") == "<xapi><request></projects><status==a:b>"
-        assert complete("xapi request /projects -H X-Tr") == "<xapi><request></projects><-H><X-Trace:>"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish does not pass the text after the cursor to completions
-def test_a_method_before_a_path_completes(xapi: Xapi, shell: str) -> None:
-    user: dict[str, Any] = {"get": {}, "put": {}}
-    (xapi.home / "api.json").write_bytes(as_bytes(openapi({"/users/{id}": user})))
-    assert xapi("api", "load", "api.json").code == 0
-    left = "\x02"
-
-    with shell_of(xapi, shell) as complete:
-        assert complete(f"xapi request P /users/7{left * 9}") == "<xapi><request><PUT></users/7>"
-        assert complete(f"xapi request P '/users/7'{left * 11}") == "<xapi><request><PUT></users/7>"
 
 
 @in_each_shell
