@@ -9,7 +9,7 @@ import pytest
 
 from xapi_cli import errors
 from xapi_cli.errors import XapiError
-from xapi_cli.system.private_files import Unsafe
+from xapi_cli.system.files import Unsafe
 
 CODES = {
     "XapiError": 1,
@@ -141,7 +141,7 @@ def test_the_class_of_an_exit_code_has_that_code(code: int) -> None:
 
 
 def test_an_error_of_any_class_can_be_copied_to_be_raised_again() -> None:
-    error = Unsafe.because("another user owns it", variable="XAPI_STATE_DIR")
+    error = Unsafe("another user owns it", hint="set XAPI_STATE_DIR")
 
     again = copy(error)
 

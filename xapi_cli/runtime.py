@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
-    from xapi_cli.system.private_files import StateDirectory
+    from xapi_cli.system.files import StateDirectory
     from xapi_cli.tokens import Identity, Token
 
 # The commands in hints that get an option of the current command. Each option is inserted before the earlier ones.
@@ -168,16 +168,16 @@ class Runtime:
     @cached_property
     def state_directory(self) -> "StateDirectory":
         """The state directory, which contains only files of xapi; raises UsageError if another user can write to it."""
-        from xapi_cli.system.private_files import StateDirectory, state_directory
+        from xapi_cli.system.files import StateDirectory, state_directory
 
         state = StateDirectory(state_directory(self.environ))
         state.check()
         return state
 
     def close(self) -> None:
-        """Close the connections of logins, the state directory and the log, for a process that goes on."""
+        """Close the connections of logins and the log, for a process that goes on."""
         opened = vars(self)
-        for resource in (opened.get("transport"), opened.get("state_directory"), opened.get("request_log")):
+        for resource in (opened.get("transport"), opened.get("request_log")):
             if resource is not None:
                 resource.close()
 

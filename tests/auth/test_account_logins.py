@@ -13,8 +13,8 @@ from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.auth.account import Account
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
 from xapi_cli.store.login_session import open_session
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import locked
-from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 

@@ -26,7 +26,7 @@ from xapi_cli.errors import (
 )
 from xapi_cli.store.failure_files import FailureFiles
 from xapi_cli.system.boot_time import Moment
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me"), Identity("https://api.test", "other")

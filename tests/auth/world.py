@@ -12,7 +12,7 @@ from xapi_cli.errors import LoginRefused
 from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
 from xapi_cli.store.repository import TokenRepository
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
 from xapi_cli.store.file import FileStore
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token, decode_record, encode_record
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

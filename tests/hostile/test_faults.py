@@ -18,7 +18,7 @@ from tests.support.fork_server import Forked, ForkServer
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, free_port, full_backlog, serve
 from xapi_cli.store.file import FileStore
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 PASSWORD = "canary-of-a-password"

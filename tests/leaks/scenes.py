@@ -12,7 +12,7 @@ from tests.leaks.canary import OLD, PASSWORD, SECRETS, Api
 from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import OK, Server, serve
 from xapi_cli.store.file import FileStore
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 USERNAME = "me@example.com"

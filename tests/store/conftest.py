@@ -13,7 +13,7 @@ import xapi_cli
 from tests.support.keyring_session import KeyringSession
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import Store, StoreOptions
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 
 FAKES = Path(__file__).parents[1] / "support" / "keyrings"
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
@@ -79,7 +79,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record, Token
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 OUT = os.dup(1)  # while a keyring is accessed, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")
 def store(name="keyring", **options):

@@ -9,7 +9,7 @@ import pytest
 
 from xapi_cli.store.account_index import AccountIndex, KnownStore, LogoutMarkers
 from xapi_cli.system.boot_time import Moment
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me@example.com"), Identity("https://api.test/v2", "me@example.com")

@@ -31,7 +31,7 @@ def file(state: Path) -> Path:
     return state / "tokens" / f"{ME.key}.json"
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_file_and_directories_are_private_with_any_umask(run: Run, state: Path, file: Path, umask: int) -> None:
     ended(run(f"os.umask({umask}); store('file').write(ME, Record(Token('t'))); assert store('file').read(ME)"))
     modes = {path.relative_to(state.parent): stat.S_IMODE(path.stat().st_mode) for path in (state, file.parent, file)}
@@ -41,45 +41,25 @@ def test_file_and_directories_are_private_with_any_umask(run: Run, state: Path, 
 
 def test_the_file_is_private_from_its_first_byte(run: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    strace = ("strace", "-f", "-qq", "-e", "trace=openat,open,chmod,fchmod,renameat", "-o", str(trace))
+    strace = ("strace", "-f", "-qq", "-e", "trace=openat,open,chmod,fchmod,rename", "-o", str(trace))
     ended(run("os.umask(0); store('file').write(ME, Record(Token('t')))", prefix=strace))
     made = [line for line in trace.read_text().splitlines() if ".new" in line and "O_CREAT" in line]
     assert len(made) == 1
     assert "O_EXCL" in made[0]
-    assert "O_NOFOLLOW" in made[0]
     assert ", 0600) = " in made[0]
 
 
-def test_a_readable_file_becomes_private_and_a_readable_directory_causes_a_warning(
-    opened: Open, file: Path, notes: list[str]
-) -> None:
+def test_a_readable_file_becomes_private(opened: Open, file: Path) -> None:
     opened("file").write(ME, OLD)
     file.chmod(0o644)
-    file.parent.chmod(0o755)
     assert opened("file").read(ME) == OLD
-    assert notes == [
-        f"the directory {file.parent} is accessible to other users; run `chmod 700 {file.parent}`",
-        f"{file} was accessible to other users; xapi set its mode to 0600",
-    ]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o755]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_the_directory_that_the_user_chose_keeps_its_mode(opened: Open, state: Path) -> None:
     state.mkdir(mode=0o755)
     opened("file").write(ME, OLD)
     assert stat.S_IMODE(state.stat().st_mode) == 0o755
-
-
-def test_a_symbolic_link_is_not_followed(opened: Open, file: Path, tmp_path: Path) -> None:
-    opened("file").write(ME, OLD)
-    elsewhere = tmp_path / "elsewhere"
-    file.rename(elsewhere)
-    file.symlink_to(elsewhere)
-    with pytest.raises(StoreError, match=r"cannot read the token file .*: a symbolic link, which is not followed"):
-        opened("file").read(ME)
-    opened("file").write(ME, NEW)  # replaces the link, not what it points to
-    assert b'"old"' in elsewhere.read_bytes()
-    assert opened("file").read(ME) == NEW
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
@@ -120,14 +100,7 @@ def test_an_unusable_state_directory_is_a_store_error_with_a_remedy(opened: Open
         assert "XAPI_STATE_DIR" in caught.value.hint
 
 
-FAULTS = [
-    "fsync:error=ENOSPC:when=1",
-    "fsync:error=EIO:when=1",
-    "renameat:error=EROFS",
-    "renameat:error=ENOSPC",
-    "flock:error=ENOLCK",
-    "fchmod:error=EPERM",
-]
+FAULTS = ["fsync:error=ENOSPC:when=1", "fsync:error=EIO:when=1", "rename:error=EIO", "rename:error=ENOSPC"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -138,12 +111,8 @@ def test_a_failing_disk_leaves_the_old_record_or_the_new_one(
     strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject={fault}")
     code = "failing(lambda: store('file').write(ME, Record(Token('new'))))"
     lines = ended(run(code, prefix=strace))
-    if fault.startswith(("flock", "fchmod")):  # some file systems support neither
-        assert lines == []
-        assert opened("file").read(ME) == NEW
-    else:
-        assert lines[0].startswith("StoreError: the state directory ")
-        assert opened("file").read(ME) == OLD
+    assert lines[0].startswith("StoreError: the state directory ")
+    assert opened("file").read(ME) == OLD
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
@@ -158,8 +127,8 @@ def test_a_full_disk_leaves_the_old_record(run: Run, opened: Open, file: Path) -
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-@pytest.mark.parametrize("call", ["flock", "fchmod", "write", "fsync", "renameat"])
-def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_one_and_the_next_write_removes_the_rest(
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_one(
     run: Run, opened: Open, file: Path, tmp_path: Path, call: str
 ) -> None:
     store = opened("file")
@@ -169,10 +138,6 @@ def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_one_and_the_next_w
     process.communicate(timeout=30)
     assert process.returncode != 0
     assert store.read(ME) in (OLD, NEW)
-    if call != "renameat":
-        assert len(list(file.parent.iterdir())) == 2  # the process was killed while writing
-    store.write(OTHER, OLD)  # removes those of all accounts
-    assert sorted(file.parent.iterdir()) == sorted([file, file.with_name(f"{OTHER.key}.json")])
 
 
 def test_logout_removes_the_unfinished_file_of_a_killed_writer(

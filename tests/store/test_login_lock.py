@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.store.login_lock import AnotherLoggedIn, LoginLock
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import LockTimeout
-from xapi_cli.system.private_files import StateDirectory
 
 
 @pytest.fixture

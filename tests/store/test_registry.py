@@ -9,7 +9,7 @@ from tests.support.program import PYTHON, Environ, Outcome, Xapi, how_to_add
 from xapi_cli.sandbox import MASTER, Sandbox
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 
 TOY = Path(__file__).with_name("toy.py")
 

@@ -13,7 +13,7 @@ from xapi_cli.store.deletion import Deletion
 from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.repository import TokenRepository
-from xapi_cli.system.private_files import StateDirectory
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")

@@ -14,8 +14,8 @@ from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.redis.store import RedisStore
 from xapi_cli.store.shared_login_lock import SharedLoginLock
 from xapi_cli.system import boot_time
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import LockTimeout
-from xapi_cli.system.private_files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:

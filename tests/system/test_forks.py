@@ -148,7 +148,7 @@ def test_a_released_lock_is_free_although_a_child_process_is_running(program: Pr
     code = """
     from pathlib import Path
     from xapi_cli.system.lock import locked
-    from xapi_cli.system.private_files import StateDirectory
+    from xapi_cli.system.files import StateDirectory
     file = StateDirectory(Path("locks").absolute()).file("a")
     ours, theirs = os.pipe()
     with locked(file, timeout=1):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import xapi_cli
+from xapi_cli.system.files import StateDirectory, StateFile
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
-from xapi_cli.system.private_files import StateDirectory, StateFile
 
 _PACKAGE = Path(xapi_cli.__file__).parents[1]
 
@@ -29,7 +29,7 @@ def started(code: str, path: Path) -> "subprocess.Popen[str]":
     """Start a process with the variable `file`, the lock file."""
     preamble = (
         "import subprocess, sys, time\nfrom pathlib import Path\nfrom xapi_cli.system.lock import LockTimeout, locked\n"
-        "from xapi_cli.system.private_files import StateDirectory\n"
+        "from xapi_cli.system.files import StateDirectory\n"
         f"lock = Path({str(path)!r})\nfile = StateDirectory(lock.parent).file(lock.name)\n"
     )
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_PACKAGE)}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from xapi_cli.batch.journal.journal import Journal
 from xapi_cli.errors import UsageError
+from xapi_cli.system.files import comparable
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import comparable
 from xapi_cli.system.terminal import Terminal
 from xapi_cli.tokens import Identity
 

@@ -226,7 +226,7 @@ def _take_environ() -> Mapping[str, str]:
     Libraries start processes, which would inherit the secrets, and run code from directories below a relative home.
     """
     from xapi_cli.settings.table import SECRET_VARIABLES
-    from xapi_cli.system.safe_paths import relative_homes
+    from xapi_cli.system.files import relative_homes
 
     environ = dict(os.environ)
     for name in (*SECRET_VARIABLES, *relative_homes(environ)):
@@ -272,16 +272,16 @@ def _prepare_completion_options(args: Sequence[str], runtime: "Callable[[], Runt
 
 def _check_home() -> None:
     """Raise OutputError if Typer would create the home directory or write to that of another user."""
-    from xapi_cli.system import safe_paths
+    from xapi_cli.system import files
 
-    home = safe_paths.home()
+    home = files.home()
     try:
         status = home.stat()
     except OSError as error:
         raise OutputError(
             f"the home directory {home} cannot be used: {error.strerror}", hint="set HOME to your home directory"
         ) from error
-    if not safe_paths.is_trusted(status):
+    if not files.is_trusted(status):
         raise OutputError(
             f"the home directory {home} belongs to another user", hint="run xapi as that user, or set HOME"
         )

@@ -19,7 +19,6 @@ from xapi_cli.errors import OutputError
 from xapi_cli.system import forks
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import json_line, printable
-from xapi_cli.system.safe_paths import open_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,19 +135,14 @@ class RequestLog:
                 self._file = -1
 
     def _open(self) -> None:
-        """Open the file, which must be a regular one, without following a symbolic link of another user.
-
-        Raises OSError.
-        """
+        """Open the file, which must be a regular one; raises OSError."""
         self._ends_in_line = False
-        directory, name = open_parent(self._path, follow=True)
-        with directory:
-            try:
-                self._file = directory.open(name, os.O_RDWR | _FLAGS | _NON_BLOCKING)
-                self._is_readable = True
-            except PermissionError:
-                self._file = directory.open(name, os.O_WRONLY | _FLAGS | _NON_BLOCKING)
-                self._is_readable = False
+        try:
+            self._file = os.open(self._path, os.O_RDWR | _FLAGS | _NON_BLOCKING, 0o600)
+            self._is_readable = True
+        except PermissionError:
+            self._file = os.open(self._path, os.O_WRONLY | _FLAGS | _NON_BLOCKING, 0o600)
+            self._is_readable = False
         self._status = os.fstat(self._file)
         if not stat.S_ISREG(self._status.st_mode):
             os.close(self._file)

@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.openapi.schemas import MAX_NAME, Field, Reader, Schema, Types, clean, listed
-from xapi_cli.system.private_files import StateDirectory, StateFile
+from xapi_cli.system.files import StateDirectory, StateFile
 from xapi_cli.system.render import printable
 
 MAX_SIZE = 50_000_000  # bytes of a document

@@ -9,7 +9,7 @@ from xapi_cli.http import urls
 from xapi_cli.openapi import summary as summaries
 from xapi_cli.request import items
 from xapi_cli.settings import config_file, resolve
-from xapi_cli.system.private_files import StateDirectory, state_directory
+from xapi_cli.system.files import StateDirectory, state_directory
 
 if TYPE_CHECKING:
     from xapi_cli.openapi.summary import Summary

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import STDIN, Items
 from xapi_cli.request.options import RequestOptions
-from xapi_cli.system.safe_paths import comparable
+from xapi_cli.system.files import comparable
 
 _RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
-from xapi_cli.system import private_files, safe_paths
+from xapi_cli.system import files
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import UnsafePath, closing_descriptor, open_parent
 
 if TYPE_CHECKING:
     from tomlkit.items import InlineTable, Item, Key
@@ -45,10 +44,10 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
     Raises UsageError if XAPI_CONFIG_DIR is relative and the current directory was deleted.
     """
-    if chosen := safe_paths.chosen_directory(environ, _VARIABLE):
+    if chosen := files.chosen_directory(environ, _VARIABLE):
         return chosen / "config.toml"
     variable, default = ("APPDATA", "AppData/Roaming") if sys.platform == "win32" else ("XDG_CONFIG_HOME", ".config")
-    return safe_paths.base_directory(environ, variable, default) / "xapi" / "config.toml"
+    return files.base_directory(environ, variable, default) / "xapi" / "config.toml"
 
 
 def load(path: Path) -> Config:
@@ -71,7 +70,7 @@ def load(path: Path) -> Config:
     return _validated(document, path)
 
 
-def edit(path: Path, change: "Change", *, lock: "private_files.StateFile | None" = None) -> None:
+def edit(path: Path, change: "Change", *, lock: "files.StateFile | None" = None) -> None:
     """Apply *change* to the config file *path*: comments and order are preserved, and the file is replaced atomically.
 
     *change* modifies the document, which no other process edits meanwhile, or returns another one that replaces it. It
@@ -184,8 +183,6 @@ def _read_text(path: Path) -> str | None:
         return _read_bytes(path).removeprefix(codecs.BOM_UTF8).decode().replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except UnsafePath as error:
-        raise private_files.Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise  # not specific to this file
@@ -196,31 +193,17 @@ def _read_text(path: Path) -> str | None:
 
 def _read_bytes(path: Path) -> bytes:
     """Return the contents of the config file *path*; raise Unsafe if another user may have written it."""
-    try:
-        opened = _open(path, follow=False)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        opened = _open(path, follow=True)  # a symbolic link
-    with closing_descriptor(opened) as descriptor:
-        status = os.fstat(descriptor)
+    # opening a FIFO would block
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        files.check_safe(path, variable=_VARIABLE)
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(
                 f"{_shown(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the directory of config.toml"
             )
-        private_files.check_status(status, "config file", path, variable=_VARIABLE)
         if status.st_size > _MAX_SIZE:
             raise UsageError(f"{_shown(path)} is larger than 1 MiB", hint=_HINT)
-        with open(descriptor, "rb", closefd=False) as stream:
-            return stream.read()
-
-
-def _open(path: Path, *, follow: bool) -> int:
-    """Return the descriptor of the config file; raise Unsafe if other users can replace it."""
-    directory, name = open_parent(path, follow=follow)
-    with directory:
-        private_files.check_status(directory.status(), "directory", directory.path, variable=_VARIABLE)
-        return directory.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a FIFO would block
+        return file.read()
 
 
 def _validated(document: Mapping[str, Any], path: Path) -> Config:
@@ -265,14 +248,14 @@ def _unknown_key(path: Path, key: str, *, is_table: bool = False) -> UsageError:
     return UsageError(f"{_shown(path)}: unknown key {printable(key)}", hint=hint)
 
 
-def _exclude_others(stack: ExitStack, path: Path, lock: private_files.StateFile) -> None:
+def _exclude_others(stack: ExitStack, path: Path, lock: files.StateFile) -> None:
     """Hold *lock* until *stack* ends, or a file next to *path* if the state directory cannot be used for locks.
 
     If neither can be locked, processes do not exclude each other: an edit is lost only if another one ends meanwhile.
     """
     from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 
-    beside = private_files.StateDirectory(path.parent).file(f".{path.name}.lock")
+    beside = files.StateDirectory(path.parent).file(f".{path.name}.lock")
     for file in (lock, beside):
         try:
             stack.enter_context(locked(file, timeout=_LOCK_TIMEOUT))
@@ -345,11 +328,11 @@ def _has_crlf(path: Path) -> bool:
 
 def _write(path: Path, text: str) -> None:
     try:
-        directory, name = open_parent(path, follow=True, make=True)  # preserves a link into the user's dotfiles
-        with directory:
-            private_files.write(directory, name, text.encode())
-    except UnsafePath as error:
-        raise private_files.Unsafe.because(error.problem, variable=_VARIABLE, remedy=error.remedy) from error
+        files.make_private(path.parent)
+        files.check_safe(path, variable=_VARIABLE)
+        with files.Replacement(path, mode=0o600, sync=True) as new:  # preserves a link into the user's dotfiles
+            new.write(text.encode())
+            new.commit()
     except OSError as error:
         raise OutputError(
             f"{_shown(path)} cannot be written: {error.strerror}", hint="check the directory, or set XAPI_CONFIG_DIR"

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.system import boot_time
-from xapi_cli.system.private_files import StateDirectory, StateFile
+from xapi_cli.system.files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
 
 _OWN = r"[0-9a-f]{32}\.json"  # a pattern

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from xapi_cli.system import boot_time
-from xapi_cli.system.private_files import StateDirectory, StateFile
+from xapi_cli.system.files import StateDirectory, StateFile
 from xapi_cli.tokens import Identity
 
 _KEPT_FOR = 60.0  # seconds

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from xapi_cli.errors import StoreError
-from xapi_cli.system.private_files import StateDirectory, StateFile
+from xapi_cli.system.files import StateDirectory, StateFile
 from xapi_cli.tokens import MAX_RECORD, Identity, Record, decode_record, encode_record
 
 
@@ -27,7 +27,7 @@ class FileStore:
         """Return the record of *identity*, or None if there is none or it is not usable."""
         file = self._file(identity)
         with _file_errors("read", file):
-            data = file.read(limit=MAX_RECORD, notify=self._warn)
+            data = file.read(limit=MAX_RECORD)
         return decode_record(identity, None if data is None else data.decode("ascii", "replace"))
 
     def write(self, identity: Identity, record: Record) -> None:
@@ -35,7 +35,7 @@ class FileStore:
         file = self._file(identity)
         data = encode_record(identity, Record(record.token)).encode("ascii")
         with _file_errors("write", file):
-            file.replace(data, notify=self._warn)
+            file.replace(data)
 
     def delete(self, identity: Identity) -> bool:
         """Delete the file of *identity*; return whether there was one."""

@@ -9,8 +9,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from xapi_cli.system.files import StateFile
 from xapi_cli.system.lock import LockTimeout, locked
-from xapi_cli.system.private_files import StateFile
 
 
 class AnotherLoggedIn(Exception):

@@ -8,8 +8,8 @@ from xapi_cli.errors import StoreError
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
+    from xapi_cli.system.files import StateDirectory
     from xapi_cli.system.lock import LockUnavailable
-    from xapi_cli.system.private_files import StateDirectory
 
 
 class Store(Protocol):

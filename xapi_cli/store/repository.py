@@ -18,8 +18,8 @@ from xapi_cli.tokens import Identity, Record, Token
 if TYPE_CHECKING:
     from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
     from xapi_cli.store.protocol import Store
+    from xapi_cli.system.files import StateFile
     from xapi_cli.system.lock import LockUnavailable
-    from xapi_cli.system.private_files import StateFile
 
 FAILURES = "attempts"  # the directory with the logins that failed in the last minute
 _REJECTED = "rejected"  # the directory with a file for each account whose token the API rejected last

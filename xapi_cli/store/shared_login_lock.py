@@ -20,8 +20,8 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store.login_lock import AnotherLoggedIn, LoginLock
 from xapi_cli.store.login_protocol import LockAttempt, SharedStore
 from xapi_cli.system import boot_time
+from xapi_cli.system.files import StateFile
 from xapi_cli.system.lock import LockTimeout, LockUnavailable
-from xapi_cli.system.private_files import StateFile
 from xapi_cli.tokens import Identity
 
 _EXTRA_LIFETIME = 15.0  # seconds that the lock lasts beyond the timeout of one login
@@ -40,7 +40,9 @@ class SharedLoginLock:
 
     def __init__(self, local: LoginLock, store: SharedStore, identity: Identity, login_limit: float) -> None:
         self._local, self._store, self._identity = local, store, identity
-        self._owner_file = OwnerFile(local.file.with_suffix(".owner"), store.location)
+        self._owner_file = OwnerFile(
+            local.file.directory.file(local.file.name.removesuffix("lock") + "owner"), store.location
+        )
         self._lifetime = login_limit + _EXTRA_LIFETIME
 
     @contextlib.contextmanager

@@ -120,6 +120,8 @@ def check_safe(path: Path, *, variable: str) -> None:
             status = place.stat()
         except OSError:
             continue
+        if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
+            continue  # using it fails with the reason
         what = f"the {'directory' if stat.S_ISDIR(status.st_mode) else 'file'} {printable(str(place))}"
         other = f"set {variable} to a directory that only you can write to"
         if not is_trusted(status):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from xapi_cli.errors import StoreError
-from xapi_cli.system.private_files import StateFile
+from xapi_cli.system.files import StateFile
 from xapi_cli.system.render import printable
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})

@@ -16,10 +16,9 @@ from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
 from xapi_cli.errors import OutputError, UsageError
-from xapi_cli.system import private_files
+from xapi_cli.system import files
 from xapi_cli.system.lock import is_unsupported, try_lock
 from xapi_cli.system.render import printable
-from xapi_cli.system.safe_paths import fsync, open_parent
 
 BLOCK = 1024 * 1024  # bytes per read or write
 _CHECKSUM = re.compile(rb', "sum": "[0-9a-f]{8}"\}\n?')
@@ -74,11 +73,9 @@ class JournalFile:
         Raises UsageError if it is not a regular file or if another process has locked it.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
-        directory, name = open_parent(self._name, follow=True)
-        with directory:
-            with suppress(FileNotFoundError):
-                self._check_type(directory.status_of(name))  # opening a device may have side effects
-            self._descriptor = directory.open(name, flags)
+        with suppress(FileNotFoundError):
+            self._check_type(os.stat(self._name))  # opening a device may have side effects
+        self._descriptor = os.open(self._name, flags | getattr(os, "O_BINARY", 0), 0o600)
         self._check_type(os.fstat(self._descriptor))
         self._lock()
 
@@ -104,7 +101,7 @@ class JournalFile:
         """
         if not (self.is_journal or self._is_blank(end)):
             raise self.not_a_journal()
-        private_files.restrict_mode(self._descriptor, Path(self._name))
+        files.restrict_mode(self._descriptor, Path(self._name))
         os.ftruncate(self._descriptor, end)
         if end == 0:
             self.write(self.header)
@@ -154,7 +151,7 @@ class JournalFile:
 
     def sync(self) -> None:
         """Flush the file to disk."""
-        fsync(self._descriptor)
+        os.fsync(self._descriptor)
 
     def sync_in_background(self) -> None:
         """Flush the file to disk in a thread, unless such a thread is running; errors are ignored."""

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xapi_cli.store.protocol import NoBackend
-from xapi_cli.system import private_files
-from xapi_cli.system.private_files import StateDirectory
-from xapi_cli.system.safe_paths import UntrustedLink, open_parent
+from xapi_cli.system import files
+from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import sha256
 
 if TYPE_CHECKING:
@@ -119,15 +118,10 @@ def _configuration() -> Path:
         problem = "keyring would read its configuration from the current directory"
         raise NoKeyring(problem, hint="set HOME and XDG_CONFIG_HOME to absolute paths", alternative=REMEDY)
     try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            directory, name = open_parent(path, follow=True)
-            with directory:
-                private_files.check_status(directory.status(), "directory", path.parent, variable="XDG_CONFIG_HOME")
-                private_files.check_status(directory.status_of(name), "file", path, variable="XDG_CONFIG_HOME")
-    except private_files.Unsafe as error:
+        if path.exists():
+            files.check_safe(path, variable="XDG_CONFIG_HOME")
+    except files.Unsafe as error:
         raise NoKeyring(error.message, hint=error.hint, alternative=REMEDY) from error
-    except UntrustedLink as error:
-        raise NoKeyring(error.problem, hint="remove it", alternative=REMEDY) from error
     return path
 
 
