@@ -143,7 +143,7 @@ def test_kill_9_at_each_step_leaves_the_old_record_or_the_new_one(
 def test_logout_removes_the_unfinished_file_of_a_killed_writer(
     run: Run, opened: Open, file: Path, tmp_path: Path
 ) -> None:
-    strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "inject=fsync:signal=KILL:when=3")
+    strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", "inject=fsync:signal=KILL:when=1")
     process = run("store('file').write(ME, Record(Token('new')))", prefix=strace)
     process.communicate(timeout=30)
     assert [path.suffix for path in file.parent.iterdir()] == [".new"]
