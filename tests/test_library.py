@@ -450,8 +450,9 @@ def test_a_token_for_another_base_url_is_not_sent(program: Program, sandbox: San
         except UsageError as error:
             print(error.message)
         """,
-        {"XAPI_TOKEN": "canary", "XAPI_TOKEN_BASE_URL": "https://api.test"},
+        {"XAPI_TOKEN": "canary", "XAPI_BASE_URL": "https://api.test"},
     )
 
-    assert ran == Outcome(0, f"XAPI_TOKEN is for https://api.test, but the settings select {sandbox.base_url}\n")
+    refused = f"XAPI_TOKEN is for https://api.test (XAPI_BASE_URL), but base_url selects {sandbox.base_url}\n"
+    assert ran == Outcome(0, refused)
     assert sandbox.requests == 0

@@ -112,7 +112,7 @@ class Runtime:
         from xapi_cli.http import urls
         from xapi_cli.http.connection import is_loopback
 
-        found = self.settings.token_base_url
+        found = self.settings.base_url if self.environ.get("XAPI_BASE_URL") and self.settings.token else None
         has_socket = sys.platform == "win32" or self.environ.get("XAPI_PROXY_SOCKET")  # Windows has none
         return bool(has_socket) and found is not None and is_loopback(urls.origin(found)[1])
 

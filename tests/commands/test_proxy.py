@@ -81,7 +81,7 @@ def test_the_printed_lines_replace_a_token_file(xapi: Xapi, sandbox: Sandbox, tm
 
 def test_the_printed_lines_replace_a_token_of_another_base_url(xapi: Xapi, sandbox: Sandbox) -> None:
     token = sandbox.log_in(MASTER.email, MASTER.password) or ""
-    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN": token, "XAPI_TOKEN_BASE_URL": sandbox.base_url}
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN": token}
     _check_printed_lines(xapi, env)
 
 
@@ -119,7 +119,6 @@ def test_a_command_gets_the_address_and_a_key_but_no_secret(xapi: Xapi, sandbox:
 
     environ = json.loads(outcome.out)
     assert environ["XAPI_BASE_URL"].startswith("http://127.0.0.1:")
-    assert environ["XAPI_TOKEN_BASE_URL"] == environ["XAPI_BASE_URL"]
     assert "127.0.0.1" in environ["no_proxy"]
     assert not Path(environ["XAPI_PROXY_SOCKET"]).exists()
     assert token not in outcome.out

@@ -49,7 +49,6 @@ def test_the_env_format_binds_the_token_to_its_base_url(xapi: Xapi, token: str, 
         0,
         f"export XAPI_TOKEN='{token}'\n"
         f"export XAPI_BASE_URL='{sandbox.base_url}'\n"
-        f"export XAPI_TOKEN_BASE_URL='{sandbox.base_url}'\n",
         "",
     )
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +199,7 @@ def test_a_token_from_exec_is_not_used_for_another_base_url(
     prod: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], selection: tuple[str, ...]
 ) -> None:
     given = tuple(word.format(staging=other.base_url) for word in selection)
+    place = "--base-url" if "--base-url" in selection else "profile staging"
     variables, flags = (("env", *given), ()) if len(given) == 1 else ((), given)
     assert prod("login", "-p", "prod").code == 0
     requests = sandbox.requests
@@ -206,8 +208,8 @@ def test_a_token_from_exec_is_not_used_for_another_base_url(
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        f"xapi: error: XAPI_TOKEN is for {sandbox.base_url}, but the settings select {other.base_url};"
-        " select the same base URL, or unset XAPI_TOKEN and XAPI_TOKEN_BASE_URL\n"
+        f"xapi: error: XAPI_TOKEN is for {sandbox.base_url} (XAPI_BASE_URL), but {place} selects {other.base_url};"
+        " unset XAPI_TOKEN and XAPI_BASE_URL, or select the same base URL\n"
     )
     assert (sandbox.requests, other.requests, other.login_attempts) == (requests, 0, 0)
 
@@ -223,41 +225,51 @@ def test_exec_passes_on_only_the_profile_of_its_base_url(prod: Xapi, sandbox: Sa
     assert (outcome.code, outcome.out) == (0, "prod\n" if "-p" in flags else "none\n")
 
 
+@pytest.mark.parametrize("secret", ["XAPI_TOKEN", "XAPI_TOKEN_FILE", "XAPI_PASSWORD"])
 @pytest.mark.parametrize(
-    ("env", "code"),
+    ("env", "flags", "place"),
     [
-        ({}, 0),
-        ({"XAPI_TOKEN_BASE_URL": ""}, 0),
-        ({"XAPI_TOKEN_BASE_URL": "{prod}/"}, 0),
-        ({"XAPI_TOKEN_BASE_URL": "{staging}"}, 2),
-        ({"XAPI_TOKEN_BASE_URL": "{prod}/prefix"}, 2),
-        ({"XAPI_TOKEN_BASE_URL": "ftp://x"}, 2),
-        ({"XAPI_TOKEN_BASE_URL": "{prod}", "XAPI_BASE_URL": "{staging}"}, 2),
-        ({"XAPI_TOKEN_BASE_URL": "{staging}", "XAPI_TOKEN": ""}, 0),
-        ({"XAPI_TOKEN_BASE_URL": "ftp://x", "XAPI_TOKEN": ""}, 0),
+        ({"XAPI_BASE_URL": "{prod}"}, ["--base-url", "{staging}"], "--base-url"),
+        ({"XAPI_BASE_URL": "{prod}"}, ["-p", "staging"], "profile staging"),
+        ({"XAPI_BASE_URL": "{prod}", "XAPI_PROFILE": "staging"}, [], "profile staging"),
+        ({"XAPI_BASE_URL": "{staging}"}, ["-p", "prod"], "profile prod"),
+        ({"XAPI_BASE_URL": "{prod}/"}, ["-p", "prod"], None),
+        ({"XAPI_BASE_URL": ""}, ["--base-url", "{prod}"], None),
+        ({"XAPI_BASE_URL": "{prod}"}, ["-p", "staging", "--base-url", "{prod}"], None),
     ],
 )
-def test_a_user_can_bind_a_token_to_a_base_url(
-    prod: Xapi, sandbox: Sandbox, other: Sandbox, env: dict[str, str], code: int
+def test_a_secret_in_a_variable_belongs_to_the_base_url_beside_it(
+    prod: Xapi,
+    sandbox: Sandbox,
+    other: Sandbox,
+    tmp_path: Path,
+    secret: str,
+    env: dict[str, str],
+    flags: list[str],
+    place: str | None,
 ) -> None:
-    token = prod("token", "show", "-p", "prod").out.strip()
-    requests = sandbox.requests
+    (tmp_path / "token").write_text(sandbox.log_in(MASTER.email, MASTER.password) or "")
+    values = {"XAPI_TOKEN": (tmp_path / "token").read_text(), "XAPI_TOKEN_FILE": str(tmp_path / "token")}
     urls = {"prod": sandbox.base_url, "staging": other.base_url}
-    variables = {"XAPI_TOKEN": token} | {name: value.format_map(urls) for name, value in env.items()}
+    variables = {name: value.format_map(urls) for name, value in env.items()} | {"XAPI_PASSWORD": None}
+    variables |= {secret: values.get(secret, MASTER.password), "XAPI_USERNAME": MASTER.email}
+    requests = sandbox.requests
 
-    outcome = prod(*ME, "-p", "prod", env=variables)
+    outcome = prod(*ME, *(word.format_map(urls) for word in flags), env=variables)
 
-    assert outcome.code == code
-    assert (sandbox.requests, other.requests) == (requests + (code == 0), 0)
-    assert code == 0 or "XAPI_TOKEN" in outcome.err
+    assert outcome.code == (2 if place else 0), outcome.err
+    assert place is None or outcome.err.startswith(f"xapi: error: {secret} is for ")
+    assert place is None or f" (XAPI_BASE_URL), but {place} selects " in outcome.err
+    assert other.requests == other.login_attempts == 0
+    assert place is None or sandbox.requests == requests
 
 
 def test_doctor_reports_a_token_of_another_base_url_and_sends_nothing(
     prod: Xapi, sandbox: Sandbox, other: Sandbox
 ) -> None:
-    env = {"XAPI_TOKEN": "abc", "XAPI_TOKEN_BASE_URL": sandbox.base_url}
+    env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": sandbox.base_url}
     outcome = prod("doctor", "-p", "staging", env=env)
 
     assert outcome.code == 1
-    assert f"fail  profile   XAPI_TOKEN is for {sandbox.base_url}, but the settings select" in outcome.out
+    assert f"fail  profile   XAPI_TOKEN is for {sandbox.base_url} (XAPI_BASE_URL), but profile staging" in outcome.out
     assert (sandbox.requests, other.requests) == (0, 0)

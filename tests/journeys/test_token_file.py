@@ -199,13 +199,6 @@ def test_a_token_and_a_file_exclude_each_other(xapi: Xapi, env: Env) -> None:
     assert xapi("token", "show", env={**env, "XAPI_TOKEN": ""}).out == "old-token\n"
 
 
-def test_a_file_is_bound_to_its_base_url_as_a_token_is(xapi: Xapi, env: Env) -> None:
-    outcome = xapi(*ME, env={**env, "XAPI_TOKEN_BASE_URL": "https://api.example.com"})
-
-    assert outcome.code == 2
-    assert "XAPI_TOKEN_FILE is for https://api.example.com, but the settings select" in outcome.err
-
-
 def test_fresh_and_a_file_exclude_each_other(xapi: Xapi, env: Env) -> None:
     outcome = xapi("token", "show", "--fresh", env=env)
 

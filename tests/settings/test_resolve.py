@@ -65,7 +65,6 @@ def test_without_other_sources_the_defaults_apply(environ: dict[str, str]) -> No
         password=None,
         password_command=None,
         token=None,
-        token_base_url=None,
         storage="auto",
         timeout=30.0,
         max_time=None,
@@ -113,7 +112,8 @@ def test_a_flag_takes_precedence_over_all_other_sources(environ: dict[str, str])
         "password_command": "flag 'c d'",
         "no_input": "1",
     }
-    variables = {**VARIABLES, "XAPI_NO_INPUT": "0", "SSL_CERT_FILE": "/env.pem"}
+    secrets = {"XAPI_PASSWORD": "", "XAPI_TOKEN": ""}  # they belong to the base URL in the environment
+    variables = {**VARIABLES, **secrets, "XAPI_NO_INPUT": "0", "SSL_CERT_FILE": "/env.pem"}
 
     assert resolve.resolve(flags, environ | variables) == Settings(
         "default",
@@ -124,8 +124,6 @@ def test_a_flag_takes_precedence_over_all_other_sources(environ: dict[str, str])
         max_time=70,
         ca_bundle=str(Path("flag.pem").absolute()),
         ca_bundle_source="--ca-bundle",
-        password=" env ",
-        token="token",
         password_command=("flag", "c d"),
         no_input=True,
         quiet=True,

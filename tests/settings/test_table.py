@@ -30,7 +30,6 @@ VALID: dict[str, tuple[str, object]] = {  # a valid text for each setting, and i
     "password_command": ("pass 'a b'", ("pass", "a b")),
     "token": ("abc", "abc"),
     "token_file": ("/run/token", "/run/token"),
-    "token_base_url": ("API.test", "https://api.test"),
     "storage": ("file", "file"),
     "redis_url": ("rediss://me@host:6380/1", "rediss://me@host:6380/1"),
     "redis_prefix": ("team:", "team:"),
@@ -86,8 +85,7 @@ def test_a_setting_comes_from_each_of_its_variables(name: str) -> None:
 
     for variable in SETTINGS[name].variables:
         expected = None if variable.startswith("SSL_") else value  # `http.tls` reads these itself
-        required = {"XAPI_TOKEN": "abc"} if name == "token_base_url" else {}  # without a token, it has no effect
-        assert _resolved({}, {variable: text} | required, name) == expected
+        assert _resolved({}, {variable: text}, name) == expected
 
 
 @each_profile_key

@@ -25,11 +25,10 @@ def exec_(ctx: typer.Context, command: Command, *, min_ttl: MinTtl = None) -> No
     """Run a command with the token in its environment.
 
     COMMAND gets the token in XAPI_TOKEN and the base URL in XAPI_BASE_URL. xapi
-    logs in first if necessary. XAPI_TOKEN_BASE_URL binds the token to the base
-    URL, so that xapi commands in COMMAND cannot use it for another one.
-    XAPI_PASSWORD is removed. Put xapi's options before COMMAND. The exit code
-    is that of COMMAND, 127 if COMMAND was not found, or 126 if it cannot be
-    executed.
+    logs in first if necessary. xapi commands in COMMAND cannot use the token for
+    another base URL. XAPI_PASSWORD is removed. Put xapi's options before COMMAND.
+    The exit code is that of COMMAND, 127 if COMMAND was not found, or 126 if it
+    cannot be executed.
 
     Examples:
 

@@ -29,8 +29,9 @@ def resolve(
     if profile is None and name != "default" and not may_create_profile:
         raise _missing_profile(name, flags, environ, found, or_log_in=or_log_in)
     sources = _Sources(flags, environ, name, profile or {}, path.parent, found.others)
-    keys = [key for key in sources.given() if key not in {"profile", "token_base_url"}]
+    keys = [key for key in sources.given() if key != "profile"]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
+    _check_owner_of_secrets(settings, sources)
     if settings.token and settings.token_file:
         raise UsageError("XAPI_TOKEN and XAPI_TOKEN_FILE are both set", hint="unset one of them")
     headers_mismatch = _mismatch(settings, sources) if settings.headers else None
@@ -39,7 +40,6 @@ def resolve(
         headers_mismatch=headers_mismatch,
         ca_bundle_source=sources.name_of("ca_bundle") if settings.ca_bundle else None,
         overridden=tuple(_overridden(settings, sources)),
-        token_base_url=_token_base_url(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
         redis_password_command=_redis_password_command(settings, sources),
     )
@@ -159,6 +159,8 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
         raise UsageError(f"{printable(place)}: {error.message}", hint=error.hint) from error
 
 
+_OWNED = ("token", "token_file", "password")  # settings whose variables belong to the base URL in XAPI_BASE_URL
+
 _Found = tuple[Any, ...]
 """The name of the source of a setting, the function that parses the value there, and the arguments of the function."""
 
@@ -227,25 +229,26 @@ def empty_option(name: str) -> UsageError:
     return UsageError(f"{name} is empty", hint="give a value, or omit the option")
 
 
-def _token_base_url(settings: Settings, sources: _Sources) -> str | None:
-    """Return the base URL that a supplied token is for, or None if there is no such token or it is for any base URL.
+def _check_owner_of_secrets(settings: Settings, sources: _Sources) -> None:
+    """Raise UsageError if a secret in a variable would be used for another base URL than that in XAPI_BASE_URL.
 
-    Raises UsageError if the settings, or a profile selected by name, have another base URL. `exec` also sets
-    XAPI_BASE_URL, which takes precedence over a profile: without the second comparison, `--profile` and XAPI_PROFILE
-    would be without effect in its command.
+    They belong together. So neither --base-url nor a profile that is named may select another one: that of the profile
+    would be overridden, and so the secret would go elsewhere than the user asks for. `exec` sets XAPI_BASE_URL.
     """
-    token_base_url: str | None = sources.value("token_base_url") if settings.token_variable else None
-    if token_base_url is None:
-        return None
-    is_named = sources.flags.get("profile") or sources.environ.get("XAPI_PROFILE")
+    environ = sources.environ
+    (variable,) = SETTINGS["base_url"].variables
+    secrets = [each for key in _OWNED for each in SETTINGS[key].variables if environ.get(each)]
+    if not secrets or not environ.get(variable):
+        return
+    owner = prefixed(variable, SETTINGS["base_url"].type.parse, environ[variable])
+    is_named = sources.flags.get("profile") or environ.get(SETTINGS["profile"].variables[0])
     of_profile = sources.profile_value("base_url") if is_named and not sources.flags.get("base_url") else None
-    for selected in (settings.base_url, of_profile):
-        if selected is not None and selected != token_base_url:
+    for place, selected in (("--base-url", settings.base_url), (f"profile {sources.name}", of_profile)):
+        if selected not in (None, owner):
             raise UsageError(
-                f"{settings.token_variable} is for {token_base_url}, but the settings select {selected}",
-                hint=f"select the same base URL, or unset {settings.token_variable} and XAPI_TOKEN_BASE_URL",
+                f"{secrets[0]} is for {printable(owner)} ({variable}), but {place} selects {printable(str(selected))}",
+                hint=f"unset {secrets[0]} and {variable}, or select the same base URL",
             )
-    return token_base_url
 
 
 def _overridden(settings: Settings, sources: _Sources) -> Iterator[str]:

@@ -151,17 +151,6 @@ class Settings(NamedTuple):
             variables=("XAPI_TOKEN_FILE",),
         ),
     ] = None
-    token_base_url: Annotated[
-        str | None,
-        Setting(
-            "base URL of the supplied token",
-            "Base URL that XAPI_TOKEN or the file is for; with any other, xapi exits with code 2 and sends nothing",
-            values.Text(urls.base_url),
-            group="account and secrets",
-            variables=("XAPI_TOKEN_BASE_URL",),
-            default="any",
-        ),
-    ] = None
     storage: Annotated[
         str,
         Setting(

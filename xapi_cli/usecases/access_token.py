@@ -121,8 +121,8 @@ def _formatted(
             return json_line({"access_token": token.access_token} | metadata(token, subject, now))
         case "env":
             values = {"XAPI_TOKEN": token.access_token}
-            if subject.base_url:  # both, as `exec` sets them
-                values |= {"XAPI_BASE_URL": subject.base_url, "XAPI_TOKEN_BASE_URL": subject.base_url}
+            if subject.base_url:  # as `exec` sets it
+                values["XAPI_BASE_URL"] = subject.base_url
             return exports(values, unset=other_tokens(environ))
         case _:
             return token.access_token

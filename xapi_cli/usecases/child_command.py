@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import CommandError
+from xapi_cli.settings import config_file, resolve
 from xapi_cli.settings.table import other_tokens, without_secrets
 from xapi_cli.system import programs
 from xapi_cli.system.render import printable
@@ -13,28 +14,24 @@ if TYPE_CHECKING:
 
 
 def profile_of_base_url(runtime: "Runtime") -> str | None:
-    """Return the profile that the base URL comes from, None if it comes from a flag or a variable."""
-    is_from_profile = not (runtime.flags.get("base_url") or runtime.environ.get("XAPI_BASE_URL"))
-    return runtime.settings.profile if is_from_profile else None
+    """Return the selected profile, None if it has another base URL than the one in use."""
+    own = resolve.account_in_profile(runtime.settings.profile, config_file.load(runtime.config_path)).get("base_url")
+    return runtime.settings.profile if own in (None, runtime.settings.base_url) else None
 
 
 def environment(environ: Mapping[str, str], *, token: str, base_url: str | None, profile: str | None) -> dict[str, str]:
-    """Return *environ* with the *token*, bound to *base_url*, and without the other secrets.
+    """Return *environ* with the *token* for *base_url*, and without the other secrets.
 
-    XAPI_PROFILE is set to the *profile* that the base URL comes from. If the base URL comes from elsewhere,
-    *profile* is None and XAPI_PROFILE is removed, so that an XAPI_PROFILE that is set inside the command can
-    be distinguished from one that xapi itself has read.
+    XAPI_PROFILE is the *profile*; if that is None, it is removed, because a profile that is named must not have another
+    base URL than the token (see `resolve`).
     """
     others = other_tokens(environ)
     changed = {name: value for name, value in without_secrets(environ).items() if name not in others}
     changed["XAPI_TOKEN"] = token
     if not base_url:
         return changed
-    if profile is not None:
-        changed["XAPI_PROFILE"] = profile
-    elif "XAPI_TOKEN_BASE_URL" not in environ:  # in a nested `exec`, the outer one has selected the profile
-        changed.pop("XAPI_PROFILE", None)
-    return changed | {"XAPI_BASE_URL": base_url, "XAPI_TOKEN_BASE_URL": base_url}
+    changed.pop("XAPI_PROFILE", None)
+    return changed | ({"XAPI_PROFILE": profile} if profile is not None else {}) | {"XAPI_BASE_URL": base_url}
 
 
 def start(command: Sequence[str], environ: Mapping[str, str]) -> programs.ChildProcess:

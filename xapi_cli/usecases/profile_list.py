@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xapi_cli.tokens import Token
 
 _HEADER = ("", "profile", "username", "base URL", "token", "expires", "mode")
-_IGNORED = ("profile", "base_url", "username", "token", "token_base_url")  # their variables select another account
+_IGNORED = ("profile", "base_url", "username", "token")  # their variables select another account
 _UNKNOWN = "unknown"  # the store cannot be read
 _Place = tuple[Any, ...]
 
