@@ -1,7 +1,6 @@
 """`xapi batch` in bounded memory, for any number and size of lines."""
 
 import gzip
-import json
 import subprocess
 import sys
 import threading
@@ -9,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import brotli
 import pytest
 
 from tests.batch.server import MEASURED, Api, ReceivedRequest, Reply, jsonl, measured, paths, respond_to_all
@@ -248,48 +246,6 @@ def test_no_line_waits_for_the_large_body_of_another(xapi: Xapi, tmp_path: Path,
         process.stdin.close()
 
     assert max(waits) < 1.5
-
-
-@pytest.mark.slow
-def test_the_decoders_of_small_responses_with_large_windows_share_the_budget(xapi: Xapi) -> None:
-    body = brotli.compress(_body("JSON"), lgwin=24)
-    coded = Reply(body, headers=(("Content-Type", "application/json"), ("Content-Encoding", "br")))
-    with Api(lambda received: coded) as api:
-        _, peak = _peak(xapi, 14, "-j", "14", env=api.settings)
-
-    assert len(body) < 100
-    assert peak < 100
-
-
-@pytest.mark.parametrize("args", [(), pytest.param(("--ordered", "--journal", "j"), marks=pytest.mark.slow)])
-def test_bodies_that_are_decoded_once_share_the_budget(xapi: Xapi, args: tuple[str, ...]) -> None:
-    blocks = ((5000 << 3 | 1 << 1).to_bytes(3, "little") + b"x") * 2000  # RFC 8878, 3.1.1.2: a repeated byte
-    frame = b"\x28\xb5\x2f\xfd\x00\x58" + blocks + b"\x01\x00\x00"
-    coded = Reply(frame, headers=(*TEXT, ("Content-Encoding", "zstd")))
-    with Api(lambda received: coded) as api:
-        err, peak = _peak(xapi, 24, "-j", "24", *args, env=api.settings)
-
-    assert b"xapi: 24 lines in" in err
-    assert peak < 100  # if none waited for room, it would be 160 or, with --ordered, 290
-
-
-def test_long_bodies_that_are_decoded_delay_no_short_line(xapi: Xapi) -> None:
-    """Two of them take all of the memory for bodies, and decoding one takes more; other lines use the reserve."""
-    frame = b"\x28\xb5\x2f\xfd\x00\x58" + b"\x08\x00\x00a" * 2_500_000 + b"\x01\x00\x00"  # blocks of one byte
-    coded = Reply(frame, headers=(*TEXT, ("Content-Encoding", "zstd")))
-    with Api(lambda received: coded if received.path in ("/n/0", "/n/1") else Reply()) as api:
-        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(paths(2).encode())
-            for number in range(2, 22):  # decoding takes many times as long as these
-                process.stdin.write(paths(1, number).encode())
-                process.stdin.flush()
-                assert json.loads(process.stdout.readline())["id"] == number
-        finally:
-            process.kill()
-            process.communicate()
 
 
 @pytest.mark.parametrize("size", [10, 2_000_000])

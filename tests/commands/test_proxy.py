@@ -79,12 +79,6 @@ def test_the_printed_lines_replace_a_token_file(xapi: Xapi, sandbox: Sandbox, tm
     assert socket_only.communicate(timeout=30)[0] == b""
 
 
-def test_the_printed_lines_replace_a_token_of_another_base_url(xapi: Xapi, sandbox: Sandbox) -> None:
-    token = sandbox.log_in(MASTER.email, MASTER.password) or ""
-    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN": token}
-    _check_printed_lines(xapi, env)
-
-
 @pytest.mark.parametrize("nested", [(), ("exec", "--")])
 def test_xapi_works_in_a_command_if_the_base_url_comes_from_a_profile(
     xapi: Xapi, sandbox: Sandbox, nested: tuple[str, ...]

@@ -80,7 +80,7 @@ def test_a_shell_that_evaluates_the_env_format_uses_that_token_instead_of_the_fi
 ) -> None:
     token_file.write_text("new-token")
     shown = xapi("token", "show", "--format", "env", env=env).out
-    assert shown.splitlines()[3:] == ["unset XAPI_TOKEN_FILE"]
+    assert shown.splitlines()[2:] == ["unset XAPI_TOKEN_FILE"]
     assert "unset" not in xapi("token", "show", "--format", "env", env={"XAPI_TOKEN": "a", "XAPI_TOKEN_FILE": ""}).out
 
     script = """

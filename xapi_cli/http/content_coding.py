@@ -1,19 +1,14 @@
 """The content codings of responses: which are accepted, and how they are decoded, in constant memory.
 
-A truncated body is an error. Other clients accept a truncated gzip body as complete. Each coding is a row of the table
-at the end; the extra `codings` installs the libraries of those that have one.
+A truncated body is an error. Other clients accept a truncated gzip body as complete.
 """
 
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from xapi_cli.errors import RESEND, NetworkError
-from xapi_cli.system.render import listed
 
 if TYPE_CHECKING:
     from zlib import _Decompress
@@ -23,52 +18,12 @@ Blocks = Iterator[bytes]
 _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _PADDING = b"\x00"
-_ZSTD_WINDOW = 8 * 2**20  # bytes; RFC 9659 allows no larger window for the content coding
 NO_CODINGS = frozenset({"", "identity", "none"})  # servers send "none", which is not registered
 
 
-class _Coding(NamedTuple):
-    """A content coding with the *names* that servers send for it, and the function that decodes its blocks.
-
-    With *library*, as users install it, *decode* also receives the first of the *modules* that is installed and whose
-    decompressor has the attribute *needs*, which older versions do not have. *memory* is how many bytes a decoder may
-    take in addition to what it is given and yields.
-    """
-
-    names: Sequence[str]
-    decode: Callable[..., Blocks]
-    library: str = ""
-    modules: Sequence[str] = ()
-    needs: str = ""
-    memory: int = 0
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether a suitable version of the library is installed; imports the library only if the version matters."""
-        return any(map(find_spec, self.modules)) if not self.needs else bool(self.module())
-
-    def module(self) -> Any:
-        """Return the module of the library, or None if it is not installed."""
-        for name in self.modules:
-            try:
-                module = import_module(name)
-            except ImportError:  # not installed, or for another Python
-                continue
-            if not self.needs or hasattr(module.Decompressor, self.needs):
-                return module
-        return None
-
-
-@cache
 def accepted() -> str:
     """Return the value of Accept-Encoding: the codings that can be decoded here."""
-    return ", ".join(each.names[0] for each in _CODINGS if not each.library or each.is_usable)
-
-
-def memory_of(content_encoding: str) -> int:
-    """Return how many bytes the decoder for *content_encoding* may take."""
-    name = content_encoding.strip().lower()
-    return next((each.memory for each in _CODINGS if name in each.names), 0)
+    return "gzip, deflate"
 
 
 def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
@@ -107,41 +62,11 @@ def _coding(content_encoding: str | None) -> str:
 def _decode(name: str, blocks: Blocks) -> Blocks:
     if name == "identity":
         return blocks
-    coding = next((each for each in _CODINGS if name in each.names), None)
-    if coding is None:
-        supported = listed([each.names[0] for each in _CODINGS], "and")
-        raise _error("the body has an unsupported content coding", f"xapi supports {supported}")
-    return _decode_with_library(coding, blocks) if coding.library else coding.decode(blocks)
-
-
-def _decode_with_library(coding: _Coding, blocks: Blocks) -> Blocks:
-    from xapi_cli.http.optional_codings import CorruptBody, TruncatedBody
-
-    name, module = coding.names[0], coding.module()
-    if module is None:
-        from xapi_cli.system import installation
-
-        message = f"the body has the content coding {name}, but {coding.library} is not installed"
-        raise _error(message, installation.how_to_add("codings"))
-    try:
-        yield from coding.decode(blocks, module)
-    except CorruptBody:
-        raise _corrupt(name) from None
-    except TruncatedBody:
-        raise _truncated(name) from None
-    _read_rest(blocks)
-
-
-def _decode_brotli(blocks: Blocks, library: Any) -> Blocks:
-    from xapi_cli.http.optional_codings import decode_brotli
-
-    return decode_brotli(blocks, library)
-
-
-def _decode_zstd(blocks: Blocks, library: Any) -> Blocks:
-    from xapi_cli.http.optional_codings import decode_zstd
-
-    return decode_zstd(blocks, library, _ZSTD_WINDOW)
+    if name in ("gzip", "x-gzip"):
+        return _decode_gzip(blocks)
+    if name == "deflate":
+        return _decode_deflate(blocks)
+    raise _error("the body has an unsupported content coding", "xapi supports gzip and deflate")
 
 
 def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -220,18 +145,3 @@ def _truncated(coding: str) -> NetworkError:
 
 def _error(message: str, hint: str) -> NetworkError:
     return NetworkError(message, hint=hint, sent=True, headers_received=True)
-
-
-_CODINGS = (
-    _Coding(("gzip", "x-gzip"), _decode_gzip),
-    _Coding(("deflate",), _decode_deflate),
-    _Coding(
-        ("br",),
-        _decode_brotli,
-        "brotli 1.2 or later",
-        ("brotli", "brotlicffi"),
-        needs="can_accept_more_data",
-        memory=16 * 2**20,  # the largest window (RFC 7932, section 9.1)
-    ),
-    _Coding(("zstd",), _decode_zstd, "zstandard", ("zstandard",), memory=_ZSTD_WINDOW),
-)

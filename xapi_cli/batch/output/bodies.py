@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from xapi_cli.batch.responses import MAX_BODY, BufferedResponse, body_too_large
-from xapi_cli.http.content_coding import decode_steps, memory_of
+from xapi_cli.http.content_coding import decode_steps
 from xapi_cli.http.response_parser import ResponseHead
 from xapi_cli.request.json.syntax import check, encode_string, validated
 
@@ -146,11 +146,8 @@ class _LongBody:
             _content_type(response.head.headers.get(b"content-type", b"")),
         )
         self._size = 0  # of the decoded body
-        self._memory = memory_of(self._coding)  # of the decoder
 
     def member(self) -> Generator[int | None, None, Callable[[], Chunks]]:
-        if self._memory:
-            yield self._memory
         if (yield from self._takes_many_steps()):
             yield from self._decode()
         if self._content_type.is_json and (yield from self._is_json()):
@@ -201,7 +198,7 @@ class _LongBody:
             self._add_size(len(block))
             body += block
             yield None
-        unneeded = MAX_BODY - len(body) + len(self._body) + self._memory
+        unneeded = MAX_BODY - len(body) + len(self._body)
         self._response.body = self._body = body
         self._coding = ""
         yield -unneeded
