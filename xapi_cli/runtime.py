@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from xapi_cli.auth.credentials import Credentials
     from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
     from xapi_cli.auth.stored_token import StoredToken
-    from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.auth.token_source import Perform, TokenSource
     from xapi_cli.errors import XapiError
     from xapi_cli.http.httpx_transport import HttpxTransport
-    from xapi_cli.http.messages import Request
+    from xapi_cli.http.messages import Request, Response
     from xapi_cli.http.request_log import RequestLog
     from xapi_cli.http.transport import Transport
     from xapi_cli.request.verbose import VerboseLog
@@ -319,11 +319,18 @@ class Runtime:
             except UsageError:  # of a setting that is not valid
                 continue
 
-    def tokens(self, *, automatic: bool = True, once: bool = False, serves: bool = False) -> "TokenSource":
+    def tokens(
+        self,
+        *,
+        automatic: bool = True,
+        once: bool = False,
+        serves: bool = False,
+        perform: "Perform" = lambda action: action(),
+    ) -> "TokenSource":
         """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account.
 
         With *once*, it is for a single call; if it *serves*, for other programs. With *automatic* False, the account
-        never logs in automatically.
+        never logs in automatically. *perform* calls what may log in, in the main thread.
         """
         from xapi_cli.auth.token_source import TokenSource
 
@@ -332,6 +339,7 @@ class Runtime:
             once=once,
             serves=serves,
             redact=self.terminal.redactor.add,
+            perform=perform,
         )
 
     def _supplied_credentials(self) -> "Credentials | None":
@@ -430,6 +438,21 @@ class Runtime:
             on_request=on_request,
             on_response=verbose.log_response if verbose else None,
             keeps_open=self.keeps_connections,
+            log=self.request_log,
+        )
+
+    def open_transport(
+        self, *, on_request: "Callable[[Request], None]", on_response: "Callable[[Response], None]"
+    ) -> "Transport":
+        """Return a transport for many threads, which does not show for which responses they wait."""
+        from xapi_cli.http.transport import open_transport
+
+        return open_transport(
+            timeout=self.settings.timeout,
+            ca_bundle=self.ca_bundle,
+            environ=self.environ,
+            on_request=on_request,
+            on_response=on_response,
             log=self.request_log,
         )
 

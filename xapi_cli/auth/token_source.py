@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from xapi_cli.errors import AuthenticationError, LoginRefused, XapiError
 from xapi_cli.system import forks
@@ -18,6 +18,15 @@ MAX_REPLAYS = 5  # per request: tokens may become invalid while many requests ar
 _FIRST_SERVER_ERROR = 500  # such a response does not show whether the token is valid
 _FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to limit the load on a failing server
 
+_T = TypeVar("_T")
+
+
+class Perform(Protocol):
+    """Call *action*, perhaps in another thread, and return its value or raise its exception."""
+
+    def __call__(self, action: Callable[[], _T], /) -> _T:
+        """Call *action*."""
+
 
 class TokenSource:
     """The token of *credentials*, shared by any number of threads and requests.
@@ -25,7 +34,7 @@ class TokenSource:
     With *once*, for a single call, a 401 is final if the token is fresh or has been renewed. If it *serves* other
     programs, for as long as they run, no failed login is final: the user may correct the password meanwhile. A rejected
     password then does not delay another one: the account refuses to send the same one again.
-    *redact* gets each token, which is then removed from messages and logs.
+    *redact* gets each token, which is then removed from messages and logs. *perform* calls what may log in.
     """
 
     def __init__(
@@ -35,10 +44,11 @@ class TokenSource:
         once: bool = False,
         serves: bool = False,
         redact: Callable[[str], None] = lambda token: None,
+        perform: Perform = lambda action: action(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._credentials, self._once, self._serves, self._clock = credentials, once, serves, clock
-        self._redact = redact
+        self._redact, self._perform = redact, perform
         self._lock = Lock()
         self.cached: Token | None = None  # the token to send, or None if there is none yet
         self._is_accepted = False
@@ -75,7 +85,7 @@ class TokenSource:
             with self._lock:
                 if self.cached is None:
                     with self._shared_failure():
-                        token = self._credentials.current()
+                        token = self._perform(self._credentials.current)
                     self._redact(token.access_token)
                     self.cached = token
         return self.cached
@@ -108,7 +118,7 @@ class TokenSource:
                 newer = self._credentials.newer(rejected)
             else:
                 with self._shared_failure():
-                    newer = self._credentials.renew(rejected)
+                    newer = self._perform(lambda: self._credentials.renew(rejected))
             if newer is not None:
                 self._redact(newer.access_token)
                 self.cached, self._is_accepted, self._is_rejection_recorded = newer, False, False

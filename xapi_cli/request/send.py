@@ -66,6 +66,7 @@ class Sender:
         *,
         follow: bool = True,
         retries: int = 0,
+        replays: int = 1,
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
         uploading: Uploading = show_nothing,
@@ -75,7 +76,7 @@ class Sender:
         self._deadline, self._uploading, self._sleep = deadline, uploading, sleep
         self._policy: Policy[Call] = Policy(
             base_url,
-            replays=1,
+            replays=replays,
             retries=retries,
             deadline=deadline,
             tokens=tokens,

@@ -1,1 +1,0 @@
-"""Read the input of a batch."""

@@ -1,1 +1,0 @@
-"""Keep the results of a batch, so that it can be resumed."""

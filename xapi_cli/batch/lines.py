@@ -1,0 +1,271 @@
+"""Read the input of a batch line by line, and parse a line: `{"id", "method", "path", "query", "headers", "json"}`.
+
+The text of `id` and `json` is passed through verbatim, so that the notation of numbers does not change.
+"""
+
+import json
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
+from typing import Any, BinaryIO, NamedTuple
+
+from xapi_cli.errors import InvalidLine, UsageError
+from xapi_cli.http import urls
+from xapi_cli.request import items
+from xapi_cli.request.body.build import JSON
+from xapi_cli.request.body.spool import Text
+from xapi_cli.request.calls import Call, Header
+from xapi_cli.request.json.syntax import Number, strict
+from xapi_cli.system.encoding import UNPAIRED_SURROGATE
+from xapi_cli.system.render import printable, shortened
+
+MAX_LINE = 16 * 1024 * 1024  # bytes
+KEYS = ("id", "method", "path", "query", "headers", "json", "data")
+_BLOCK = 64 * 1024
+_DIGITS = r"(\d{1,7})"
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class Line(NamedTuple):
+    """A line that is not blank: *data* is None if it is too long, *digest* of the input up to its end."""
+
+    number: int
+    data: bytes | None
+    digest: bytes
+
+
+class LineReader:
+    """The lines of *source*: iterate over them once; `position` is how many bytes of them were returned.
+
+    With *digests*, each line has a digest of the input so far, and `digest` and `count` are, at the end, those of the
+    whole input. Raises UsageError if the input cannot be read, is empty, or is a JSON array.
+    """
+
+    def __init__(self, source: BinaryIO, *, digests: bool = False) -> None:
+        self.position = self.count = 0
+        self.digest = ""
+        self._source, self._hash = source, None
+        if digests:
+            import hashlib  # imported here because it loads OpenSSL
+
+            self._hash = hashlib.blake2b(digest_size=16)
+
+    def __iter__(self) -> Iterator[Line]:
+        is_first = True
+        for raw, is_too_long in self._raw_lines():
+            self.count += 1
+            self.position += len(raw)
+            if self._hash is not None:
+                self._hash.update(raw)
+            data = raw.removeprefix(BOM_UTF8) if self.count == 1 else raw  # Windows programs write it
+            if not data.strip():
+                continue
+            if is_first and data.lstrip().startswith(b"["):
+                raise UsageError(
+                    "the input is a JSON array, not one object per line", hint="use `jq -c '.[]'` to write its elements"
+                )
+            is_first = False
+            digest = self._hash.copy().digest() if self._hash is not None else b""
+            yield Line(self.count, None if is_too_long else data, digest)
+        if self._hash is not None:
+            self.digest = self._hash.hexdigest()
+        if self.count == 0:
+            raise UsageError(
+                "the input is empty", hint="the command before the pipe has failed, or it selected nothing"
+            )
+
+    def _raw_lines(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield each line with its newline, and whether it is too long; the data of such a line is only its end."""
+        partial, is_too_long = bytearray(), False
+        while block := self._read():
+            *whole, rest = block.split(b"\n")
+            for line in whole:
+                partial += line + b"\n"
+                yield bytes(partial), is_too_long or len(partial) > MAX_LINE
+                partial.clear()
+                is_too_long = False
+            partial += rest
+            if len(partial) > MAX_LINE + _BLOCK:
+                if self._hash is not None:
+                    self._hash.update(partial[:-1])
+                self.position += len(partial) - 1
+                del partial[:-1]
+                is_too_long = True
+        if partial:
+            yield bytes(partial), is_too_long or len(partial) > MAX_LINE
+
+    def _read(self) -> bytes:
+        try:
+            return self._source.read(_BLOCK)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise UsageError(f"the input cannot be read: {reason}") from error
+
+
+class Shard(NamedTuple):
+    """The part of an input that process *number* of *total* sends; the first *number* is 1."""
+
+    number: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+    def contains(self, line: int) -> bool:
+        """Return whether the line with number *line* is in the shard; each line is in exactly one of the shards."""
+        return (line - 1) % self.total == self.number - 1
+
+
+def parse_shard(text: str) -> Shard:
+    """Return the shard that *text*, as in `2/8`, names; raise UsageError if it is not valid."""
+    match = re.fullmatch(rf"{_DIGITS}/{_DIGITS}", text, re.ASCII)
+    shard = Shard(int(match[1]), int(match[2])) if match else None
+    if shard is None or not 1 <= shard.number <= shard.total:
+        hint = "write I/N, such as 2/8, with I from 1 to N"
+        raise UsageError(f"--shard: {printable(text)!r} is not a valid shard", hint=hint)
+    return shard
+
+
+class Members(NamedTuple):
+    """The values of the members of a line, and the text of each as it was written."""
+
+    values: dict[str, Any]
+    texts: dict[str, str]
+
+    @property
+    def ident(self) -> str:
+        """The JSON text of the id, in one line."""
+        return self.texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
+
+
+class _Object(list[tuple[str, Any]]):
+    """The members of an object within a line."""
+
+
+_scan = strict(Number, object_pairs_hook=_Object).scan_once  # type: ignore[attr-defined]  # public, missing in typeshed
+
+
+def members(data: bytes | None) -> Members:
+    """Return the members of the line *data*, None if it was too long; raises InvalidLine if it is not an object.
+
+    The messages contain no values, because they may be secrets.
+    """
+    if data is None:
+        raise InvalidLine(f"the line has more than {MAX_LINE // 2**20} MiB")
+    try:
+        text = data.decode().strip(" \t\r\n")
+    except UnicodeDecodeError as error:
+        raise InvalidLine(f"the line is not valid UTF-8 (byte {error.start + 1})") from None
+    if not text.startswith("{"):
+        raise InvalidLine("the line is not a JSON object")
+    found = Members({}, {})
+    try:
+        end = _read_members(text, found)
+    except json.JSONDecodeError as error:
+        raise InvalidLine(f"the line is not valid JSON (character {error.pos + 1})") from None
+    except ValueError:  # of a constant such as NaN, which has no position
+        raise InvalidLine("the line is not valid JSON") from None
+    except RecursionError:
+        raise InvalidLine("the line is nested too deeply") from None
+    if end != len(text):
+        raise InvalidLine(f"the line has data after its object (character {end + 1})")
+    return found
+
+
+def _read_members(text: str, found: Members) -> int:
+    """Add the members of the object *text* to *found*; return the position after it."""
+    at = _skip(text, 1)
+    while not text.startswith("}", at):
+        if found.values:
+            at = _expect(text, at, ",")
+        if not text.startswith('"', at):
+            raise json.JSONDecodeError("expected a quoted name", text, at)
+        name, at = scanstring(text, at + 1)
+        at = _expect(text, _skip(text, at), ":")
+        try:
+            value, end = _scan(text, at)
+        except StopIteration as error:
+            raise json.JSONDecodeError("expected a value", text, error.value) from None
+        if name in found.values:
+            raise InvalidLine(f"the field {shortened(name, 60)!r} appears twice")
+        found.values[name], found.texts[name] = value, text[at:end]
+        at = _skip(text, end)
+    return at + 1
+
+
+def _expect(text: str, at: int, character: str) -> int:
+    if not text.startswith(character, at):
+        raise json.JSONDecodeError(f"expected {character!r}", text, at)
+    return _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def call(found: Members, base_url: str) -> Call:
+    """Return the call that the members of a line describe, to the API at *base_url*; raises UsageError."""
+    values = found.values
+    for name in values:
+        if name not in KEYS:
+            raise InvalidLine(f"unknown field {shortened(name, 60)!r}; known fields: {', '.join(KEYS)}")
+    if "path" not in values:
+        raise InvalidLine('"path" is missing')
+    if "json" in values and "data" in values:
+        raise InvalidLine('"json" and "data" cannot be combined')
+    body = None
+    if "json" in values or "data" in values:
+        body = Text((found.texts["json"] if "json" in values else _string(values, "data")).encode(), JSON)
+    given = items.method(_string(values, "method")) if "method" in values else None
+    query = [(name, text) for name, value in _pairs(values, "query") for text in _parameters(name, value)]
+    headers = [_header(name, value) for name, value in _pairs(values, "headers")]
+    if headers and sum(name.lower() == "host" for name, _ in headers) > 1:
+        raise InvalidLine("the header Host appears twice")
+    method = items.sent_method(given, has_body=body is not None)
+    return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
+
+
+def _string(values: dict[str, Any], key: str) -> str:
+    value = values[key]
+    if not isinstance(value, str) or isinstance(value, Number):
+        raise InvalidLine(f'"{key}" is not a string')
+    return _checked(value, key)
+
+
+def _checked(text: str, key: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidLine(f'"{key}" {UNPAIRED_SURROGATE}') from None
+    return text
+
+
+def _pairs(values: dict[str, Any], key: str) -> list[tuple[str, Any]]:
+    found = values.get(key, _Object())
+    if not isinstance(found, _Object):
+        raise InvalidLine(f'"{key}" is not an object')
+    return found
+
+
+def _parameters(name: str, value: Any) -> list[str]:
+    """Return the values of a query parameter; a list repeats the parameter, a number keeps its notation."""
+    _checked(name, "query")
+    texts = []
+    for each in value if isinstance(value, list) and not isinstance(value, _Object) else [value]:
+        if isinstance(each, bool):
+            texts.append("true" if each else "false")
+        elif isinstance(each, str):
+            texts.append(str(_checked(each, "query")))
+        else:
+            what = "is not a string, number, boolean or list"
+            raise InvalidLine(f'"query" has a value for {shortened(name, 60)!r} that {what}')
+    return texts
+
+
+def _header(name: str, value: Any) -> Header:
+    """Return the header; null removes a default header, like `Name:` on the command line."""
+    if value is not None and not isinstance(value, str):
+        raise InvalidLine(f'"headers" has a value for {shortened(name, 60)!r} that is not a string or number')
+    return items.checked_header(_checked(name, "headers"), None if value is None else _checked(value, "headers"))

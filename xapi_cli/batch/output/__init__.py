@@ -1,1 +1,0 @@
-"""Write the output of a batch."""

@@ -1,0 +1,219 @@
+"""The tasks and results of a run, the output line of a result, and the count of all results.
+
+The body of a response becomes a member of its line: JSON as the server sent it, else text, else base64.
+"""
+
+import codecs
+import json
+import re
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from xapi_cli import errors
+from xapi_cli.errors import InvalidLine, RedirectError, XapiError
+from xapi_cli.http.header_syntax import joined_headers
+from xapi_cli.request.json.syntax import check
+from xapi_cli.system.render import json_line
+
+if TYPE_CHECKING:
+    from xapi_cli.http.messages import RawHeader
+    from xapi_cli.request.calls import Call
+
+MAX_BODY = 10 * 1024 * 1024  # bytes of a body, before and after content decoding
+_IN_MEMORY = 256 * 1024  # bytes of a body
+_JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
+_TEXT_TYPE = re.compile(
+    r"text/.*|(?:.*[/+])(?:json|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql|csv)|", re.ASCII
+)
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
+# "utf-7" is not an encoding of the web (encoding.spec.whatwg.org); the others are no charsets
+_REJECTED_CODECS = {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem", "utf-7"}
+_ONE_LINE = str.maketrans("\r\n", "  ")
+
+
+class Task(NamedTuple):
+    """The request *call* with the number *number*, or the *failure* that is its result without sending anything.
+
+    Without both, the result is known to the caller, and *code* is its exit code. *begin* is called, in the main thread,
+    immediately before the request is first sent. *source* is what the caller needs together with the result.
+    """
+
+    number: int
+    call: "Call | None" = None
+    failure: XapiError | None = None
+    code: int = 0
+    begin: Callable[[], None] | None = None
+    source: Any = None
+
+
+class Body:
+    """The decoded body of a response, in memory or in an unnamed temporary file; `read` can be called once."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._data = bytearray()
+        self._file: BinaryIO | None = None
+
+    def append(self, block: bytes) -> None:
+        """Append *block*; raises OSError if it cannot be stored."""
+        self.size += len(block)
+        if self._file is None and self.size > _IN_MEMORY:
+            from tempfile import TemporaryFile
+
+            self._file = TemporaryFile()  # noqa: SIM115 - closed after reading, or with the object
+            self._file.write(self._data)
+            self._data.clear()
+        if self._file is None:
+            self._data += block
+        else:
+            self._file.write(block)
+
+    def read(self) -> bytes:
+        """Return the body and forget it."""
+        if self._file is None:
+            data, self._data = bytes(self._data), bytearray()
+            return data
+        with self._file as file:
+            file.seek(0)
+            return file.read()
+
+
+class Result(NamedTuple):
+    """The response to *task*, or the *error* that is its result instead; *retries* is how often it was sent again.
+
+    The call of *task* no longer has its body.
+    """
+
+    task: Task
+    error: XapiError | None = None
+    status: int = 0
+    headers: "Sequence[RawHeader]" = ()
+    body: Body = Body()
+    elapsed_ms: int = 0
+    retries: int = 0
+
+    @property
+    def code(self) -> int:
+        """The exit code; a redirect that was not followed is not a failure."""
+        if self.error is not None:
+            return self.error.exit_code
+        return code_of(self.status) if self.status else self.task.code
+
+    @property
+    def kind(self) -> str:
+        """The kind of the error, or the status code."""
+        return str(self.status) if self.error is None else self.error.kind
+
+
+def code_of(status: int) -> int:
+    """Return the exit code for a response with *status*."""
+    failure = errors.of_status(status)
+    return 0 if failure is None or issubclass(failure, RedirectError) else failure.exit_code
+
+
+def response_line(result: Result, ident: str, *, more: bytes = b"") -> bytes:
+    """Return the output line, without its newline, for a response; reads its body.
+
+    *ident*, the id of the task, is JSON text. *more* are other members of the line, each followed by a comma.
+    """
+    headers = joined_headers(result.headers)
+    return b'{"id": %s, "line": %d, %s"status": %d, "headers": %s, %s, "elapsed_ms": %d}' % (
+        ident.encode(),
+        result.task.number,
+        more,
+        result.status,
+        json_line(headers).encode("utf-8", "backslashreplace"),
+        body_member(result.body.read(), headers.get("content-type", "")),
+        result.elapsed_ms,
+    )
+
+
+def error_line(number: int, ident: str, error: XapiError, message: str, *, more: bytes = b"") -> bytes:
+    """Return the output line for the task *number* that failed with *error*; *message* describes it."""
+    member = json_line({"kind": error.kind, "message": message}).encode("utf-8", "backslashreplace")
+    return b'{"id": %s, "line": %d, %s"error": %s}' % (ident.encode(), number, more, member)
+
+
+def body_member(body: bytes, content_type: str) -> bytes:
+    """Return the member `json`, `text` or `base64` for *body*."""
+    is_json, is_text, charset = _kind_of(content_type)
+    try:
+        text = _decoded(body, charset)
+        if is_json and text and (value := _json(text)) is not None:
+            return b'"json": ' + value.encode()
+        if is_text or not body:
+            return b'"text": ' + json.dumps(text, ensure_ascii=False).encode()
+    except (LookupError, ValueError):  # an unknown charset, another one than the declared one, or a lone surrogate
+        pass
+    return b'"base64": "%s"' % b64encode(body)
+
+
+@lru_cache(maxsize=16)  # a server sends few different ones
+def _kind_of(content_type: str) -> tuple[bool, bool, str]:
+    """Return whether *content_type* is JSON, whether it is text, and the charset."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    found = _CHARSET.search(content_type)
+    is_text = found is not None or _TEXT_TYPE.fullmatch(media_type) is not None
+    return _JSON_TYPE.fullmatch(media_type) is not None, is_text, found[1] if found else "utf-8"
+
+
+def _decoded(body: bytes, charset: str) -> str:
+    if codecs.lookup(charset).name in _REJECTED_CODECS:
+        raise LookupError
+    return body.decode(charset)
+
+
+def _json(text: str) -> str | None:
+    """Return *text* as JSON in one line, with all values as they are, or None if it is not valid JSON."""
+    text = text.removeprefix("\ufeff").strip(" \t\r\n")
+    try:
+        check(text)
+    except (ValueError, RecursionError):  # or it has more levels than the decoder supports
+        return None
+    return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text  # only outside strings, as whitespace
+
+
+class Tally:
+    """The number of *lines*, of *failed* ones and of *retries*; *exit_code* is the highest of all results.
+
+    *cause* is the message and the hint that the errors of all failed lines share, None if they differ.
+    """
+
+    def __init__(self) -> None:
+        self.lines = self.failed = self.retries = self.restored = self.exit_code = 0
+        self.cause: tuple[str, str | None] | None = None
+        self._kinds: Counter[str] = Counter()  # of failures, and of redirects that were not followed
+        self._started = time.monotonic()
+
+    def count(self, code: int, kind: str, error: XapiError | None = None) -> None:
+        """Count one line."""
+        self.lines += 1
+        if code:
+            cause = None if error is None else (error.message, error.hint)
+            self.cause = cause if self.failed == 0 or cause == self.cause else None
+            self.failed += 1
+            self.exit_code = max(self.exit_code, code)
+        if code or (kind.startswith("3") and kind != "304"):
+            self._kinds[kind] += 1
+
+    @property
+    def invalid(self) -> int:
+        """The number of lines that are not valid."""
+        return self._kinds[InvalidLine.kind]
+
+    def summary(self, pauses: int = 0) -> str:
+        """Return the counts as text for the user; *pauses* is how often the API has asked for one."""
+        seconds = max(0.001, time.monotonic() - self._started)
+        text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
+        if self.failed:
+            text = f"{self.failed:,} of {text} failed"
+        more = [f"{(self.lines - self.restored) / seconds:,.0f}/s"]
+        more += [f"{self.restored:,} from the journal"] if self.restored else []
+        for count, singular, plural in ((self.retries, "retry", "retries"), (pauses, "pause", "pauses")):
+            more += [f"{count:,} {singular if count == 1 else plural}"] if count else []
+        kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self._kinds.items()))
+        return f"{text} in {seconds:.1f} s ({', '.join(more)})" + (f": {kinds}" if kinds else "")
