@@ -13,9 +13,9 @@ from hypothesis import settings
 
 import xapi_cli
 from tests.support.credential_helpers import _shared_password_store, fake_helper, shared_password_store  # noqa: F401 - fixtures
-from tests.support.fork_server import ForkServer
+from tests.support.forks import Forks
 from tests.support.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
-from tests.support.program import PROGRAM, Xapi, fork_server
+from tests.support.program import PROGRAM, PYTHON, Xapi, clean_environ
 from tests.support.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures
 from tests.support.skips import NoSkips
 from xapi_cli.sandbox import Sandbox
@@ -92,17 +92,18 @@ def pytest_report_header() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer | None]:
-    """The server that forks runs of the program, None if it runs on another platform."""
-    if not Xapi.can_fork:
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks | None]:
+    """The server that forks runs of the program, None if the program is for another platform."""
+    if "windows" in PROGRAM.parts:
         yield None
         return
-    with fork_server(tmp_path_factory.mktemp("forks")) as server:
-        yield server
+    server = Forks(PYTHON, clean_environ(tmp_path_factory.mktemp("forks")))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def xapi(tmp_path: Path, forks: ForkServer | None) -> Iterator[Xapi]:
+def xapi(tmp_path: Path, forks: Forks | None) -> Iterator[Xapi]:
     """The installed program, in its own HOME."""
     program = Xapi(tmp_path / "home", forks)
     yield program

@@ -18,7 +18,7 @@ from tests.commands.jq_processes import (
     without_signals_of_pipes,
 )
 from tests.commands.page_server import PageServer, numbered, page
-from tests.support.program import PYTHON, REAL, Xapi, how_to_add
+from tests.support.program import PYTHON, Xapi, how_to_add
 from xapi_cli.errors import UsageError
 from xapi_cli.request.jq import engine
 from xapi_cli.request.jq.child import MAX_DOCUMENT
@@ -78,7 +78,7 @@ def test_without_a_usable_library_the_error_says_how_to_install_it(
 
 def test_a_module_in_the_current_directory_is_not_the_library(xapi: Xapi, sandbox: Sandbox) -> None:
     (xapi.home / "jq.py").write_text("raise ImportError('hostile')\n")
-    process = xapi.start("request", "/x-api/me", "--jq", "empty", env=bearing(sandbox), argv=REAL)
+    process = xapi.start("request", "/x-api/me", "--jq", "empty", env=bearing(sandbox))
 
     assert process.communicate(timeout=30) == (b"", b"")
     assert process.returncode == 0
@@ -104,7 +104,7 @@ def test_all_pages_share_one_process(xapi: Xapi) -> None:
         return pages(target)
 
     with PageServer(respond) as server:
-        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env=bearing(server), argv=REAL)
+        process = xapi.start("request", "/items", "--paginate", "--jq", ".id", env=bearing(server))
         out, err = process.communicate(timeout=30)
 
     assert (process.returncode, out, err) == (0, b"1\n2\n3\n4\n5\n6\n", b"")
@@ -172,7 +172,7 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, number: int, code: 
 def test_a_filter_ends_when_xapi_is_killed(xapi: Xapi, tmp_path: Path, has_signals: bool) -> None:
     env = {} if has_signals else without_signals_of_pipes(tmp_path)
     with PageServer(lambda target: page([1])) as server:
-        process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **env}, argv=REAL)
+        process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **env})
         children = wait_for_busy_children(process)
         process.kill()
         process.communicate(timeout=10)

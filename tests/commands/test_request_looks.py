@@ -52,9 +52,7 @@ def test_json_looks_the_same_with_each_option(xapi: Xapi, options: list[str], co
         (["--paginate"], BODY.decode() + "\n"),
     ],
 )
-def test_a_pipe_gets_the_json_as_it_was_sent(
-    xapi: Xapi, options: list[str], out: str, env: dict[str, str]
-) -> None:
+def test_a_pipe_gets_the_json_as_it_was_sent(xapi: Xapi, options: list[str], out: str, env: dict[str, str]) -> None:
     with PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server:
         outcome = xapi("request", "/", *options, env=bearing(server) | env)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, lines, link, numbered, page
-from tests.support.program import REAL, Xapi
+from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import OK, Server, hang, request, send, serve
 
 # Runs a program and writes its maximum resident size, in KiB, to the end of stderr.
@@ -143,7 +143,7 @@ def test_a_page_of_60_mib_that_was_compressed_takes_little_memory(
 
 def _peak_memory(xapi: Xapi, *args: str, server: Server) -> int:
     """Return the peak memory of a run, in bytes; a child process would inherit the peak of the process of the tests."""
-    command = [sys.executable, "-c", _MEASURE, *REAL, *args]
+    command = [sys.executable, "-c", _MEASURE, str(PROGRAM), *args]
     measured = subprocess.run(
         command, env=xapi.environment(bearing(server)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
     )

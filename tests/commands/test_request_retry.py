@@ -1,6 +1,5 @@
 """`xapi request --retry` over real connections."""
 
-
 import pytest
 
 from tests.commands.api import bearing, response

@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.api import ME, bearing, response
 from tests.support.combinations import combined
-from tests.support.program import PROGRAM, REAL, Outcome, Xapi
+from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import (
     OK,
     Server,
@@ -318,7 +318,7 @@ def test_a_body_from_a_closed_stdin_exits_with_2(xapi: Xapi, sandbox: Sandbox, t
 
 def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandbox) -> None:
     with Server([head(), hang()]) as server:
-        process = xapi.start("request", "/", env=bearing(server), argv=REAL)
+        process = xapi.start("request", "/", env=bearing(server))
         wait_until(lambda: bool(server.received))
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"/xapi\0request\0" in arguments
@@ -329,7 +329,7 @@ def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandb
 def test_a_signal_during_startup_terminates_silently(xapi: Xapi, sandbox: Sandbox) -> None:
     outcomes = set()
     for wait in range(2, 26, 2):
-        process = xapi.start("request", "/x-api/me", env=bearing(sandbox), argv=REAL)
+        process = xapi.start("request", "/x-api/me", env=bearing(sandbox))
         time.sleep(wait / 100)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ClassVar, Self
+from typing import IO, Self
 
-from tests.support.fork_server import KEYRINGS, ForkServer
+from tests.support.forks import KEYRINGS, Forks
 
 if sys.platform != "win32":  # where terminals are not tested
     import termios
@@ -22,7 +23,7 @@ if sys.platform != "win32":  # where terminals are not tested
 
 PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
 PYTHON = PROGRAM.with_name("python")
-REAL = (str(PROGRAM),)  # a real start, as by a shell, including that of the interpreter
+_PIPE = 65536  # bytes that a pipe has space for
 
 
 def how_to_add(extra: str) -> str:
@@ -57,18 +58,13 @@ class Xapi:
     """Runs the installed program with the same private HOME and an otherwise clean environment.
 
     The program has no controlling terminal and cannot prompt, unless it is started with
-    `on_terminal`. Processes that it leaves running are killed. With *forks*, it is forked
-    from that server if the result is the same.
+    `on_terminal`. Processes that it leaves running are killed. With *forks*, a call is forked from
+    that server if the result is the same.
     """
 
-    can_fork: ClassVar[bool] = True  # False if the program is for another platform
-    is_imitated: ClassVar[bool] = False  # the program is for another platform, or believes so
-    starts_slowly: ClassVar[bool] = False  # a start takes seconds on a busy machine
-    handles_signals: ClassVar[bool] = True  # False if a signal ends what runs the program instead
-
-    def __init__(self, home: Path, forks: ForkServer | None = None) -> None:
+    def __init__(self, home: Path, forks: Forks | None = None) -> None:
         self.home = home
-        self._forks = forks if self.can_fork else None
+        self._forks = forks
         self.config = home / "config"
         self.state = home / "state" / "xapi"
         self.temporary = home / "tmp"
@@ -93,20 +89,36 @@ class Xapi:
 
         *env* adds to the environment; a value of None removes a variable.
         """
-        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
-        process = self.start(*args, stdin=stdin, env=env, cwd=cwd)
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
+        environ = self.environment(env)
+        if self._forks and len(data or b"") <= _PIPE and self._forks.can_run(environ):
+            return self._forked(args, data, environ, cwd or self.home, timeout)
+        process = self.start(*args, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE, env=env, cwd=cwd)
         try:
             out, err = process.communicate(data, timeout)
         except subprocess.TimeoutExpired as expired:
             _kill_group(process)
             out, err = process.communicate()
             raise AssertionError(f"xapi {_shown(args)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
-        return self.as_on_unix(Outcome(process.returncode, _text(out), _text(err)))
+        return Outcome(process.returncode, _text(out), _text(err))
 
-    def as_on_unix(self, outcome: Outcome) -> Outcome:
-        """Return *outcome* with paths as the tests write them."""
-        return outcome
+    def _forked(
+        self, args: Sequence[str | bytes], data: bytes | None, environ: Mapping[str, str], cwd: Path, timeout: float
+    ) -> Outcome:
+        assert self._forks is not None
+        (stdin, feed), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
+        with ThreadPoolExecutor(2) as threads, open(feed, "wb") as feeding:
+            results = [threads.submit(_read, each) for each in (out, err)]
+            feeding.write(data or b"")
+            feeding.close()
+            try:
+                code = self._forks.run(
+                    [os.fsdecode(word) for word in args], (stdin, stdout, stderr), environ, cwd, timeout
+                )
+            finally:
+                for each in (stdin, stdout, stderr):
+                    os.close(each)
+        return Outcome(code, *(each.result() for each in results))
 
     def start(
         self,
@@ -121,32 +133,19 @@ class Xapi:
     ) -> subprocess.Popen[bytes]:
         """Start the program in its own session, without waiting for it; it is killed at the end of the test.
 
-        *argv* is the command to start instead of the program; REAL is the program in a new interpreter. *terminal*
-        is the path of the controlling terminal of the session.
+        *argv* is the command to start instead of the program. *terminal* is the path of the controlling terminal of
+        the session.
         """
-        environ = self.environment(env)
-        process: subprocess.Popen[bytes]
-        if not argv and self._forks is not None and self._forks.can_fork(args, environ):
-            process = self._forks.fork(
-                [os.fsdecode(word) for word in args],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                environ=environ,
-                cwd=cwd or self.home,
-                terminal=terminal,
-            )
-        else:
-            takes_terminal = (sys.executable, "-ISc", _SET_CONTROLLING_TERMINAL, terminal) if terminal else ()
-            process = subprocess.Popen(
-                [*takes_terminal, *(argv or REAL), *args],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                env=environ,
-                cwd=cwd or self.home,
-                start_new_session=True,
-            )
+        takes_terminal = (sys.executable, "-ISc", _SET_CONTROLLING_TERMINAL, terminal) if terminal else ()
+        process = subprocess.Popen(
+            [*takes_terminal, *(argv or [str(PROGRAM)]), *args],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=self.environment(env),
+            cwd=cwd or self.home,
+            start_new_session=True,
+        )
         self._started.append(process)
         return process
 
@@ -296,16 +295,6 @@ class OnTerminal:
         return True
 
 
-@contextmanager
-def fork_server(home: Path) -> Iterator[ForkServer]:
-    """Yield a server that forks runs of the program in *home*."""
-    server = ForkServer(PYTHON, clean_environ(home))
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 def clean_environ(home: Path) -> dict[str, str]:
     """Return the environment of a login shell, with the variables of the tests' environment that coverage needs."""
     coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
@@ -331,6 +320,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         return
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read(descriptor: int) -> str:
+    with open(descriptor, "rb") as file:
+        return _text(file.read())
 
 
 def _text(data: bytes) -> str:

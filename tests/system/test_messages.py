@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.program import REAL, Environ, Outcome, Xapi
+from tests.support.program import Environ, Outcome, Xapi
 from xapi_cli.sandbox import MASTER, Sandbox
 
 ARGS = ("token", "status", "--base-url", "ftp://api.test")
@@ -84,7 +84,7 @@ def test_a_prompt_states_why_and_is_wrapped_between_words(xapi: Xapi, sandbox: S
 
 
 def test_an_error_on_a_terminal_loads_no_rich(xapi: Xapi) -> None:
-    with xapi.on_terminal(*ARGS, program=REAL[0], env={"PYTHONPROFILEIMPORTTIME": "1"}, columns=500) as terminal:
+    with xapi.on_terminal(*ARGS, env={"PYTHONPROFILEIMPORTTIME": "1"}, columns=500) as terminal:
         assert terminal.wait() == 2
 
     assert "xapi_cli.system.style" in terminal.text

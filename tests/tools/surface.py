@@ -15,7 +15,6 @@ from typing import Any, get_args
 from typer.main import get_command
 
 import xapi_cli
-from tests.support.fork_server import ForkServer
 from tests.support.program import Xapi
 from tests.support.servers import Server, request, send
 from tests.tools.manual import commands
@@ -54,9 +53,9 @@ _OPERATION = {
 _DESCRIPTION = {"openapi": "3.0.0", "info": {"title": "", "version": ""}, "paths": {"/things": {"post": _OPERATION}}}
 
 
-def surface(forks: ForkServer | None = None) -> str:
-    """Return the text of `.surface`; the program is run with *forks*, if given."""
-    names = {*_commands(), *_settings(), *_errors(), *_library(), *_outputs(forks)}
+def surface() -> str:
+    """Return the text of `.surface`."""
+    names = {*_commands(), *_settings(), *_errors(), *_library(), *_outputs()}
     return "".join(f"{line}\n" for line in sorted(names))
 
 
@@ -134,12 +133,12 @@ def _library() -> Iterator[str]:
 # inputs and outputs
 
 
-def _outputs(forks: ForkServer | None) -> Iterator[str]:
+def _outputs() -> Iterator[str]:
     yield from (f"input batch field {key}" for key in KEYS)
     for field, values in _VALUES.items():
         yield from (f"output {field} value {value}" for value in values)
     with tempfile.TemporaryDirectory(prefix="xapi-") as directory, Sandbox() as sandbox:
-        xapi = Xapi(Path(directory) / "home", forks)
+        xapi = Xapi(Path(directory) / "home")
         try:
             yield from _of_commands(xapi, sandbox)
             yield from _of_descriptions(xapi)

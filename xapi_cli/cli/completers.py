@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from xapi_cli.settings.config_file import Config
 
 
-
-
 class Native(str):
     """An incomplete word that the shell completes itself, as one of these kinds.
 
