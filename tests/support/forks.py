@@ -1,8 +1,8 @@
 """Runs the program without the start of an interpreter, which costs three times as much as the rest of a run.
 
-A server process imports the package once. For each run it forks a child, which becomes what a new process would be: its own
-session, streams, environment and working directory, and then the program's own `main`. A test that depends on more, such as
-what is imported, starts the program with `Xapi.start`.
+A server process imports the package once. For each run it forks a child, which becomes what a new process would be: its
+own session, streams, environment and working directory, and then the program's own `main`. A test that depends on more,
+such as what is imported, starts the program with `Xapi.start`.
 """
 
 import gc
@@ -37,7 +37,7 @@ class Forks:
         self._environ = environ
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [python, __file__, str(theirs.fileno())]
+            command = [str(python), __file__, str(theirs.fileno())]
             self._process = subprocess.Popen(command, env=environ, pass_fds=[theirs.fileno()], start_new_session=True)
 
     def stop(self) -> None:
