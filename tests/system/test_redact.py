@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.servers import Stopwatch
 from xapi_cli.system.redact import Redactor, redact_header, redact_page_url, redact_url
+from xapi_cli.system.render import escape_json, printable
 
 
 def test_a_known_secret_is_redacted_as_it_is_and_percent_encoded() -> None:
@@ -64,9 +64,9 @@ def test_the_scheme_of_an_authorization_header_is_shown() -> None:
         ("https://h/user@mail", "https://h/user@mail"),
         ("/a?b", "/a?b"),
         ("/a?jwt=canary&otp=canary", "/a?jwt=***&otp=***"),
-        ("/a?next=https%3A%2F%2Fu%3Acanary%40h%2F&b=1", "/a?next=***&b=1"),
-        ("/a?next=%2Fb%3Faccess_token%3Dcanary", "/a?next=***"),
-        ("/a?next=%252Fb%253Faccess_token%253Dcanary", "/a?next=***"),
+        ("/a?next=https%3A%2F%2Fu%3Acanary%40h%2F&b=1", "/a?next=https%3A%2F%2F***%40h%2F&b=1"),
+        ("/a?next=%2Fb%3Faccess_token%3Dcanary", "/a?next=%2Fb%3Faccess_token%3D***"),
+        ("/a?next=%252Fb%253Faccess_token%253Dcanary&b=1", "/a?next=%252Fb%253Faccess_token%253D***&b=1"),
         ("/a?next=%2Fb%3Fpage%3D2", "/a?next=%2Fb%3Fpage%3D2"),
     ],
 )
@@ -90,15 +90,6 @@ def test_user_info_and_secret_parameters_of_a_url_are_redacted(url: str, redacte
 )
 def test_the_urls_in_a_header_are_redacted(name: str, value: str, redacted: str) -> None:
     assert redact_header(name, value) == redacted
-
-
-@pytest.mark.parametrize(
-    "value", ["?" * 60_000, "?token" * 10_000, "//" * 30_000, ";token=x>" * 7_000, "//a@" * 15_000]
-)
-def test_a_long_header_is_redacted_in_linear_time(value: str) -> None:
-    with Stopwatch() as watch:
-        redact_header("X-Long", value)
-    assert watch.seconds < 2
 
 
 @pytest.mark.parametrize(
@@ -152,10 +143,32 @@ def test_a_secret_is_redacted_in_json() -> None:
     assert redactor.redact(json.dumps({"a": 'pass"wo\\rd'})) == '{"a": "***"}'
 
 
-@pytest.mark.parametrize("text", ["…" * 90_000, "canary" * 15_000 + "…", "canar…" * 15_000, "%25" * 30_000 + "…"])
-def test_a_long_text_that_is_cut_is_redacted_in_linear_time(text: str) -> None:
+WORST = [
+    *(";a=%41", "?", "?token", "//", ";token=x>", "//a@", "%25", "%2525", "%41", "%", "+", "=", "...", "…", "canar…"),
+    *(
+        "canary-token" * 19 + "…",
+        "a",
+        "a…",
+        "aaaa...",
+        "%26",
+        "%26a%3D",
+        "%26token%3D",
+        "%2F%2F",
+        "//%40",
+        "%2F%2Fa%40",
+    ),
+    *("\\\\", '\\"', "\x1b", "\u202e", "\ud800", "\udcff", "é", "`a "),
+]
+
+
+@pytest.mark.parametrize("part", WORST)
+def test_the_worst_text_of_a_server_takes_little_time(part: str) -> None:
+    """Test 64 KiB, the longest text that is shown; the limit is for a busy machine."""
     redactor = Redactor()
-    redactor.add("canary-token" * 20)
+    redactor.add("canary-token" * 20, "a" * 30)
+    text = (part * 65536)[:65536]
     started = time.process_time()  # not the time on the clock, which depends on the load of the machine
-    redactor.redact(text)
-    assert time.process_time() - started < 2
+    redact_header("Location", text)
+    redact_page_url(text, ())
+    printable(escape_json(redactor.redact(text)))
+    assert time.process_time() - started < 0.5

@@ -1,18 +1,22 @@
-"""Remove secrets from all output: known secrets from text, and likely ones from headers and URLs."""
+"""Remove secrets from all output: known secrets from text, and likely ones from headers and URLs.
+
+The text can come from a server, which chooses it so that a search takes long. So each function passes over the text
+once: percent-encoding is decoded with a record of where each byte was, however often a character is encoded, and no
+pattern can match a part of the text in two ways.
+"""
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
-from functools import cache, lru_cache
+from functools import cache
+from itertools import accumulate
 from urllib.parse import quote, unquote_plus
 
 REDACTED = "***"
 
-_BEGINNING = 128  # characters of a secret that identify it
-_LONGEST_CUT = 256  # characters; messages contain no more of a truncated text
-_CUT = r"(?=(?:%(?:25)*[0-9A-Fa-f]?|\\)?\ufffd?(?:…|\.\.\.))"  # perhaps after a part of an encoded character
-_MAX_ENCODED = 100_000  # characters of a text; a longer one is no URL, and searching it takes long
 _KEY_WORDS = frozenset({"code", "jwt", "key", "otp", "pass", "pin", "pwd", "sig"})
 _MIN_LENGTH = 4  # characters; redacting a shorter secret would change unrelated text and reveal the secret
+_LONGEST_CUT = 256  # characters; messages contain no more of a truncated text
 
 
 class Redactor:
@@ -29,47 +33,65 @@ class Redactor:
                 self._secrets |= {secret, in_json, quote(secret.encode("utf-8", "surrogateescape"), safe="")}
 
     def redact(self, text: str) -> str:
-        """Return *text* with all known secrets replaced by `***`; in a short one, however their characters are encoded.
+        """Return *text* with all known secrets replaced by `***`, however their characters are encoded.
 
         A URL can be encoded in many ways, and more than once. A secret of which only the beginning is left, before `…`
         or the `...` of jq, is replaced too.
         """
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
-        if ("%" in text or "+" in text) and len(text) <= _MAX_ENCODED:
-            for secret in self._secrets:
-                text = _encoded_pattern(secret).sub(REDACTED, text)
-        if ("…" in text or "..." in text) and len(text) <= _MAX_ENCODED:
-            for secret in self._secrets:
-                text = _cut_pattern(secret).sub(REDACTED, text)
+        if self._secrets and ("%" in text or "+" in text or "…" in text or "..." in text):
+            data = _encoded(text)
+            plain, starts = _decoded(data)
+            cuts = [(found.start(), found.end()) for found in _patterns().cut.finditer(plain)]
+            spans = [span for secret in self._secrets for span in _spans(_decoded(_encoded(secret))[0], plain, cuts)]
+            if spans:
+                text = _without(data, [(starts[start], starts[end]) for start, end in sorted(spans)])
         return text
 
 
-@lru_cache(maxsize=64)  # compiling one takes a millisecond
-def _encoded_pattern(secret: str) -> re.Pattern[str]:
-    """Return a pattern for *secret* with any of its characters percent-encoded, several times, or a space as `+`.
-
-    Of a long secret, it finds the beginning.
-    """
-    beginning, rest = secret[:_BEGINNING], len(secret) - _BEGINNING
-    pattern = "".join(map(_encoded_character, beginning))
-    return re.compile(f"{pattern}(?:%(?:25)*[0-9A-Fa-f]{{2}}|[^%]){{0,{rest}}}" if rest > 0 else pattern)
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape" if text.isprintable() else "backslashreplace")
 
 
-@lru_cache(maxsize=64)
-def _cut_pattern(secret: str) -> re.Pattern[str]:
-    """Return a pattern for the beginning of *secret* where it is truncated, with any of its characters encoded."""
-    characters = list(map(_encoded_character, secret[:_LONGEST_CUT]))
-    first, others = characters[:_MIN_LENGTH], characters[_MIN_LENGTH:]
-    others = [f"(?:{each}|{_CUT})" for each in others]  # at the cut, each of them matches nothing
-    return re.compile("".join(first + others) + _CUT)
+def _decoded(data: bytes) -> tuple[bytes, list[int]]:
+    """Return *data* without percent-encoding and backslashes, with a plus for each space, and where each byte was."""
+    data = data.replace(b" ", b"+")
+    parts, lengths, end = [], [0], 0
+    for found in _patterns().escape.finditer(data):
+        parts += [data[end : found.start()], found[2] or bytes.fromhex(found[1].decode())]
+        lengths += [1] * (found.start() - end) + [found.end() - found.start()]
+        end = found.end()
+    parts = [part.replace(b" ", b"+") for part in [*parts, data[end:]]]
+    return b"".join(parts), list(accumulate(lengths + [1] * (len(data) - end)))
 
 
-def _encoded_character(character: str) -> str:
-    octets = character.encode("utf-8", "surrogateescape")
-    encoded = "".join(f"%(?:25)*(?i:{octet:02x})" for octet in octets)
-    other = r"|\+|%(?:25)*2[Bb]" if character == " " else rf"|\\{re.escape(character)}" if character in '"\\' else ""
-    return f"(?:{re.escape(character)}|{encoded}{other})"
+def _spans(secret: bytes, plain: bytes, cuts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield where *secret* is in *plain*, and where its beginning is in front of one of *cuts*."""
+    start = plain.find(secret[:_MIN_LENGTH])
+    while start >= 0:
+        end = start + len(secret)
+        if plain.startswith(secret, start):
+            yield start, end
+            start = end
+        else:
+            following = bisect_left(cuts, (start + _MIN_LENGTH,))
+            if following < len(cuts) and cuts[following][0] - start <= _LONGEST_CUT:
+                end = cuts[following][0]
+                if secret.startswith(plain[start:end]):
+                    yield start, end
+            start += 1
+        start = plain.find(secret[:_MIN_LENGTH], start)
+
+
+def _without(data: bytes, spans: list[tuple[int, int]]) -> str:
+    """Return *data* with `***` in place of the sorted *spans*, which may overlap."""
+    parts, done = [], 0
+    for start, end in spans:
+        if end > done:
+            parts += [data[done:start], REDACTED.encode()] if start >= done else []
+            done = end
+    return b"".join([*parts, data[done:]]).decode("utf-8", "replace")
 
 
 def redact_header(name: str, value: str) -> str:
@@ -96,8 +118,7 @@ def _denotes_secret(header: str) -> bool:
 def redact_url(text: str) -> str:
     """Return *text*, a URL or a value with URLs in it, with user info and the values of secret parameters redacted.
 
-    A parameter is secret if its name denotes a secret, or if its value is an encoded URL with secrets. It can be in a
-    query, in a fragment or after a semicolon.
+    A parameter can be in a query, in a fragment or after a semicolon, and in a URL that is encoded in another one.
     """
     return _redacted(text, frozenset())
 
@@ -119,24 +140,22 @@ def _is_cursor(name: str) -> bool:
 
 def _redacted(text: str, shown: Collection[str]) -> str:
     """Redact *text* except the values of the parameters *shown*."""
-    if "@" not in text and "=" not in text:  # usual, and without the patterns
+    if "%" not in text and "@" not in text and "=" not in text:  # usual, and without the patterns
         return text
     patterns = _patterns()
-    text = patterns.user_info.sub(f"//{REDACTED}@", text)
-    redacted, start = "", 0
+    text = patterns.user_info.sub(rf"\1{REDACTED}\2", text)
+    parts, done = [], 0
     for parameter in patterns.parameter.finditer(text):
-        if parameter.start() < start or parameter[1] in shown:
-            continue
-        ending = patterns.end_of_value.search(text, parameter.end())
-        end = ending.start() if ending else len(text)
-        if patterns.secret_name.search(parameter[1].strip()) or _encodes_secrets(text[parameter.end() : end]):
-            redacted += text[start : parameter.end()] + REDACTED
-            start = end
-    return redacted + text[start:]
+        name = unquote_plus(parameter[1]).strip()
+        if parameter.start() >= done and parameter[1] not in shown and patterns.secret_name.search(name):
+            parts += [text[done : parameter.end()], REDACTED]
+            ending = patterns.end_of_value.search(text, parameter.end())
+            done = ending.start() if ending else len(text)
+    return "".join([*parts, text[done:]])
 
 
 class _Patterns:
-    """The patterns, compiled on first use: most commands need none, and compiling them takes 0.6 ms."""
+    """The patterns, compiled on first use: most commands need none, and compiling them takes a millisecond."""
 
     def __init__(self) -> None:
         self.secret_name = re.compile(
@@ -148,18 +167,17 @@ class _Patterns:
         self.credential = re.compile(
             r"access|bearer|csrf|secur|refresh|api|user|jwt|(?:^|[^a-z])id[-_]?$", re.IGNORECASE
         )
-        self.user_info = re.compile(r"//[^/?#\s<>\"]*@")
-        self.parameter = re.compile(r"[?&#;]([^=?&#;]*)=")
-        self.end_of_value = re.compile(r"[&#>]|$")  # >: a Link header has its URL in angle brackets
+        encoded = "%(?:25)*"  # a percent sign, which can be encoded itself
+        self.user_info = re.compile(
+            rf"(//|{encoded}2[Ff]{encoded}2[Ff])(?:[^/?#\s<>\"%]|%(?!(?:25)*(?:2[Ff3]|3[Ff]|40)))*(@|{encoded}40)"
+        )
+        self.parameter = re.compile(
+            rf"(?:[?&#;]|{encoded}(?:3[FfBb]|2[36]))((?:[^=?&#;%]|%(?!(?:25)*(?:3[FfBbDd]|2[36])))*)(?:=|{encoded}3[Dd])"
+        )
+        self.end_of_value = re.compile(r"[&#>\"]")  # >: a Link header has its URL in angle brackets
+        self.escape = re.compile(rb"%(?:25)*([0-9A-Fa-f]{2})|\\([\"\\])")
+        # a truncated text, perhaps after a part of an encoded character
+        self.cut = re.compile(rb"(?:%(?:25)*[0-9A-Fa-f]?|\\)?(?:\xef\xbf\xbd)?(?:\xe2\x80\xa6|\.\.\.)")
 
 
 _patterns = cache(_Patterns)
-
-
-def _encodes_secrets(value: str) -> bool:
-    if "%" not in value:
-        return False
-    from urllib.parse import unquote
-
-    decoded = unquote(value)
-    return decoded != value and (redact_url(decoded) != decoded or _encodes_secrets(decoded))

@@ -3,10 +3,11 @@
 import json
 import re
 from datetime import datetime, timedelta
+from functools import cache
 
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
@@ -21,7 +22,7 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char in keep or is_readable(char) else _escaped(char) for char in text)
+    return text.translate(_escapes(keep, _escaped))
 
 
 def shortened(text: str, limit: int) -> str:
@@ -36,6 +37,21 @@ def shortened(text: str, limit: int) -> str:
 def is_readable(char: str) -> bool:
     """Return whether *char* is shown as it is, and not as an escape."""
     return char.isprintable() or char in _SPACES  # not printable for Python, but French and Japanese use them
+
+
+class _Escapes(dict[int, str]):
+    """A table for `str.translate`, filled as needed: the text of a server may consist of such characters."""
+
+    def __init__(self, keep: str, escape: "Callable[[str], str]") -> None:
+        self._keep, self._escape = keep, escape
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        self[code] = shown = char if char in self._keep or is_readable(char) else self._escape(char)
+        return shown
+
+
+_escapes = cache(_Escapes)
 
 
 def _escaped(char: str) -> str:
@@ -56,7 +72,7 @@ def escape_json(line: str) -> str:
     """Return the JSON *line* with control characters, except tabs, as JSON escapes."""
     if line.isprintable():
         return line
-    return "".join(char if char == "\t" or is_readable(char) else _json_escape(char) for char in line)
+    return line.translate(_escapes("\t", _json_escape))
 
 
 def escape_command(command: str) -> str:
@@ -66,7 +82,7 @@ def escape_command(command: str) -> str:
     """
     if command.isprintable():
         return command
-    return "".join(char if char in "\t\n" or is_readable(char) else _printf_call(char) for char in command)
+    return command.translate(_escapes("\t\n", _printf_call))
 
 
 def _printf_call(char: str) -> str:
