@@ -1,6 +1,5 @@
 """What the tests of `request -o FILE --continue` share: a server of files with ranges, and the files of a download."""
 
-import json
 import os
 import random
 import re
@@ -120,10 +119,6 @@ def start_half(xapi: Xapi, files: Files, out: Path) -> None:
 def assert_complete(out: Path, body: bytes = BODY) -> None:
     assert out.read_bytes() == body
     assert sorted(os.listdir(out.parent)) == [out.name]
-
-
-def edit_record(out: Path, **changes: object) -> None:
-    record_of(out).write_text(json.dumps(json.loads(record_of(out).read_text()) | changes))
 
 
 @contextmanager

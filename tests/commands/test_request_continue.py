@@ -1,8 +1,12 @@
-"""`request -o FILE --continue`: a download that is truncated is resumed, and the file is always the server's."""
+"""`request -o FILE --continue`: a download that broke off goes on where it stopped."""
 
 import json
 import os
+import random
 import re
+import signal
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,27 +17,28 @@ from tests.commands.downloads import (
     ETAG,
     HALF,
     LAST_MODIFIED,
+    REST,
+    SPAN,
     Files,
     assert_complete,
     download,
-    edit_record,
     part_of,
     record_of,
     start_half,
+    stopped,
 )
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import Server, hang, request, send
+from tests.support.servers import Server, close, hang, request, send
 
 
 @pytest.mark.parametrize("validators", [ETAG, LAST_MODIFIED], ids=["ETag", "Last-Modified"])
 def test_a_download_that_broke_off_is_resumed(xapi: Xapi, out: Path, validators: tuple[tuple[str, str], ...]) -> None:
     with Files(HALF, validators=validators) as files:
         broken = download(xapi, files, out)
-        kept = f"; run the same command again to resume (1.4 of 2.9 MiB kept in {out}.part)\n"
         assert broken.code == 11
-        assert broken.err.endswith(kept)
+        assert broken.err.endswith(f"; run the same command again to resume (1.4 of 2.9 MiB kept in {out}.part)\n")
         assert part_of(out).read_bytes() == BODY[:HALF]
-        assert [each.stat().st_mode & 0o777 for each in (part_of(out), record_of(out))] == [0o600, 0o600]
+        assert TOKEN not in record_of(out).read_text()
         assert not out.exists()
 
         assert download(xapi, files, out) == Outcome(0)
@@ -44,169 +49,142 @@ def test_a_download_that_broke_off_is_resumed(xapi: Xapi, out: Path, validators:
     assert {each["accept-encoding"] for each in files.requests} == {"identity"}
 
 
-def test_the_record_contains_no_secret(xapi: Xapi, out: Path) -> None:
-    with Files(HALF) as files:
-        args = ("/data?access_token=secret", "-o", str(out), "--continue")
-        assert xapi("request", *args, env=files.settings).code == 11
-
-    text = record_of(out).read_text()
-    assert "secret" not in text
-    assert TOKEN not in text
-    assert json.loads(text)["validator"] == '"v1"'
-
-
-def test_a_complete_download_has_the_mode_of_the_file_that_it_replaces(xapi: Xapi, out: Path) -> None:
-    out.write_text("old")
-    out.chmod(0o640)
-    with Files(HALF) as files:
-        assert download(xapi, files, out).code == 11
-        assert out.read_text() == "old"
-        assert download(xapi, files, out).code == 0
-
-    assert out.stat().st_mode & 0o777 == 0o640
-    assert_complete(out)
-
-
 def test_a_retry_goes_on_where_the_download_stopped(xapi: Xapi, out: Path) -> None:
-    with Files(1_000_000, 500_000) as files:
-        outcome = download(xapi, files, out, "--retry", "2")
-
-    assert outcome.code == 0
-    assert outcome.err.count("retrying in") == 2
-    assert files.ranges == [None, "bytes=1000000-", "bytes=1500000-"]
-    assert_complete(out)
-
-
-def test_the_body_of_a_resumed_download_counts_in_all_responses(xapi: Xapi, out: Path) -> None:
     with Files(1_000_000, 500_000) as files:
         meta = out.parent.parent / "meta"
         outcome = download(xapi, files, out, "--retry", "2", "--meta", str(meta), "-i")
 
     assert outcome.code == 0
+    assert outcome.err.count("retrying in") == 2
+    assert files.ranges == [None, "bytes=1000000-", "bytes=1500000-"]
     assert json.loads(meta.read_text())["bytes"] == len(BODY)
     assert re.findall(r"^HTTP/1.1 (\d+)", outcome.out, re.MULTILINE) == ["206"]
-    assert outcome.out.endswith("\r\n\r\n")
+    assert_complete(out)
 
 
-def test_the_headers_of_the_last_response_are_printed_if_it_breaks_off(xapi: Xapi, out: Path) -> None:
-    with Files(1000) as files:
-        outcome = download(xapi, files, out, "-i")
+def test_the_note_after_a_resumed_download_has_the_size_of_the_file(xapi: Xapi, out: Path) -> None:
+    with Files(1_000_000, 500_000) as files:
+        arguments = ("request", "/data", "-o", str(out), "--continue", "--retry", "2")
+        with xapi.on_terminal(*arguments, env=files.settings) as terminal:
+            assert terminal.wait() == 0
 
-    assert outcome.code == 11
-    assert outcome.out.startswith("HTTP/1.1 200")
-
-
-def test_the_retries_are_limited(xapi: Xapi, out: Path) -> None:
-    with Files(1000, 1000, 1000, 1000) as files:
-        assert download(xapi, files, out, "--retry", "2").code == 11
-
-    assert len(files.requests) == 3
-    assert part_of(out).read_bytes() == BODY[:3000]
+    assert re.search(r"wrote \S+: 2\.9 MiB \(resumed at 1\.4 MiB\) in ", re.sub(r"\s+", " ", terminal.text))
 
 
-@pytest.mark.parametrize("status", ["404 Not Found", "503 Busy", "304 Not Modified", "300 Multiple Choices"])
-def test_a_failure_leaves_the_part(xapi: Xapi, out: Path, status: str) -> None:
+CHANGED = "the file on the server has changed"
+WRONG_SPAN = SPAN.replace(str(HALF), str(HALF - 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("received", "reason"),
+    [
+        (response("200 OK", BODY, 'ETag: "v2"'), CHANGED),
+        (response("200 OK", BODY, 'ETag: "v1"'), "the server sent the whole file, because it does not support ranges"),
+        (response("416 Range Not Satisfiable"), CHANGED),
+        (response("206 Partial Content", REST, SPAN, 'ETag: "v2"'), CHANGED),
+        (
+            response("206 Partial Content", REST, WRONG_SPAN, 'ETag: "v1"'),
+            "the server sent a different range than the one requested",
+        ),
+    ],
+)
+def test_a_response_that_does_not_continue_the_part_restarts_the_download(
+    xapi: Xapi, out: Path, received: bytes, reason: str
+) -> None:
+    with Files() as files:
+        start_half(xapi, files, out)
+        port = files.server_address[1]
+    whole = response("200 OK", BODY, 'ETag: "v3"')
+    with Server([request(), send(received), close()], [request(), send(whole)], port=port) as server:
+        assert download(xapi, server, out) == Outcome(
+            0, "", f"xapi: {reason}; restarting the download, 1.4 MiB discarded\n"
+        )
+
+    assert_complete(out)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("404 Not Found", 4), ("304 Not Modified", 0), ("204 No Content", 11), ("202 Accepted", 11)]
+)
+def test_another_response_than_the_file_leaves_the_part(xapi: Xapi, out: Path, status: str, code: int) -> None:
     with Files() as files:
         start_half(xapi, files, out)
         port = files.server_address[1]
     with Server([request(), send(response(status))], port=port) as server:
-        for path in ("/data", "/typo"):
-            xapi("request", path, "-o", str(out), "--continue", env=bearing(server))
-        assert b"Range" in server.received[0]
+        assert download(xapi, server, out).code == code
 
     assert part_of(out).read_bytes() == BODY[:HALF]
-    with Files() as files:  # at another port, which is another URL
-        assert download(xapi, files, out).code == 0
-    assert_complete(out)
+    assert not out.exists()
 
 
-def test_a_failure_of_the_first_request_leaves_no_part(xapi: Xapi, out: Path) -> None:
-    with Server([request(), send(response("404 Not Found"))]) as server:
-        assert download(xapi, server, out).code == 4
+def test_a_part_that_was_not_requested_is_an_error(xapi: Xapi, out: Path) -> None:
+    with Server([request(), send(response("206 Partial Content", REST, SPAN, 'ETag: "v1"'))]) as server:
+        outcome = download(xapi, server, out)
 
+    assert outcome.code == 11
+    assert outcome.err.startswith("xapi: error: the server sent a part of the file, which was not requested")
     assert os.listdir(out.parent) == []
 
 
-def test_more_data_than_recorded_is_downloaded_again(xapi: Xapi, out: Path) -> None:
-    """A killed process has written data after its last record."""
+@pytest.mark.parametrize("body, is_kept", [(REST + b"x", False), (REST[:-1], True)], ids=["more", "less"])
+def test_a_part_of_another_length_than_declared_is_an_error(xapi: Xapi, out: Path, body: bytes, is_kept: bool) -> None:
     with Files() as files:
         start_half(xapi, files, out)
-        with part_of(out).open("ab") as part:
-            part.write(b"surplus")
-        assert download(xapi, files, out).code == 0
+        port = files.server_address[1]
+    head = response("206 Partial Content", b"", SPAN, 'ETag: "v1"', "Transfer-Encoding: chunked")
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with Server([request(), send(head + chunked)], port=port) as server:
+        assert download(xapi, server, out).code == 11
 
-    assert files.ranges == [f"bytes={HALF}-"]
-    assert_complete(out)
+    assert not out.exists()
+    assert (part_of(out).exists(), record_of(out).exists()) == (is_kept, is_kept)
 
 
-def test_a_part_that_is_complete_is_verified_with_its_last_byte(xapi: Xapi, out: Path) -> None:
+@pytest.mark.parametrize(
+    ("env", "args", "authorization"),
+    [
+        ({"XAPI_TOKEN": "0ther-t0ken"}, (), "Bearer 0ther-t0ken"),
+        ({"XAPI_TOKEN": "", "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": "p"}, (), "Bearer new"),
+        ({}, ("Accept:text/csv",), f"Bearer {TOKEN}"),
+    ],
+)
+def test_the_part_of_another_account_or_representation_is_discarded(
+    xapi: Xapi, out: Path, env: dict[str, str], args: tuple[str, ...], authorization: str
+) -> None:
     with Files() as files:
         start_half(xapi, files, out)
-        from zlib import crc32
+        files.authorization, files.body = authorization, BODY[::-1]  # with the same ETag
+        outcome = xapi("request", "/data", "-o", str(out), "--continue", *args, env=files.settings | env)
 
-        part_of(out).write_bytes(BODY)
-        edit_record(out, length=len(BODY), crc32=crc32(BODY))
-        assert download(xapi, files, out).code == 0
-
-    assert files.ranges == [f"bytes={len(BODY) - 1}-"]
-    assert_complete(out)
+    assert outcome.code == 0
+    assert f"{out}.part cannot be continued; 1.4 MiB discarded\n" in outcome.err
+    assert files.ranges == [None]
+    assert_complete(out, BODY[::-1])
 
 
 def test_a_401_logs_in_and_resumes(xapi: Xapi, out: Path) -> None:
-    with Files() as files:
-        env = {"XAPI_BASE_URL": files.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "p"}
-        assert xapi("token", "show", env=env).code == 0
-        files.cuts = [HALF]
-        assert xapi("request", "/data", "-o", str(out), "--continue", env=env).code == 11
-        files.requests.clear()
-        files.authorization = "Bearer another"
-        assert xapi("request", "/data", "-o", str(out), "--continue", env=env).code == 0
+    env = {"XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": "p", "XAPI_STORAGE": "file"}
+    with Files(len(BODY), HALF) as files:  # the first response is that of the login
+        files.authorization = "Bearer new"
+        env["XAPI_BASE_URL"] = files.url
+        arguments = ("request", "/data", "-o", str(out), "--continue")
+        assert xapi(*arguments, env=env).code == 11
+        files.authorization = "Bearer revoked"
+        assert xapi(*arguments, env=env).code == 0
 
-    assert files.ranges == [f"bytes={HALF}-"] * 2
+    assert files.ranges == [None, f"bytes={HALF}-", f"bytes={HALF}-"]
     assert_complete(out)
 
 
 def test_a_redirect_to_another_origin_is_resumed_without_the_token(xapi: Xapi, out: Path) -> None:
-    with Files() as api, Files(HALF) as storage:
-        api.redirect = f"{storage.url}/object?signature=1"
+    with Files() as api, Files(HALF) as other:
+        api.redirect = f"{other.url}/signed?key=1"
         assert download(xapi, api, out).code == 11
-        api.redirect = f"{storage.url}/object?signature=2"
         assert download(xapi, api, out).code == 0
 
-        assert storage.ranges == [None, f"bytes={HALF}-"]
-        assert not any("authorization" in each for each in storage.requests)
-        assert_complete(out)
-
-
-def test_a_redirect_to_another_file_starts_again(xapi: Xapi, out: Path) -> None:
-    with Files() as api, Files(HALF) as storage:
-        api.redirect = f"{storage.url}/object"
-        assert download(xapi, api, out).code == 11
-        api.redirect = f"{storage.url}/another"
-        assert download(xapi, api, out).code == 0
-
-        assert storage.ranges == [None, f"bytes={HALF}-", None]
-        assert_complete(out)
-
-
-def test_an_empty_file(xapi: Xapi, out: Path) -> None:
-    with Files() as files:
-        files.body = b""
-        assert download(xapi, files, out) == Outcome(0)
-
-    assert_complete(out, b"")
-
-
-def test_without_the_option_a_part_is_left_alone(xapi: Xapi, out: Path) -> None:
-    with Files() as files:
-        start_half(xapi, files, out)
-        assert xapi("request", "/data", "-o", str(out), env=files.settings) == Outcome(0)
-
-    assert out.read_bytes() == BODY
-    assert part_of(out).read_bytes() == BODY[:HALF]
-
-
-# usage
+    assert other.ranges == [None, f"bytes={HALF}-"]
+    assert [each.get("authorization") for each in other.requests] == [None, None]
+    assert_complete(out)
 
 
 @pytest.mark.parametrize(
@@ -214,34 +192,71 @@ def test_without_the_option_a_part_is_left_alone(xapi: Xapi, out: Path) -> None:
     [
         (),
         ("-o", "-"),
-        ("-o", "x", "--no-check-status"),
-        ("-o", "x", "Range:bytes=0-"),
-        ("-o", "x", "-H", "if-range: y"),
-        ("-o", "x", "Accept-Encoding:gzip"),
-        ("-o", "x", "a=b"),
-        ("-o", "x", "-d", "b"),
-        ("-o", "x", "--meta", "x.part.json"),
-        ("-o", "/dev/null"),
+        ("-o", "out", "X:y", "Range:bytes=1-"),
+        ("-o", "out", "--jq", "."),
+        ("-o", "out", "--paginate"),
+        ("-o", "out", "--expect", "."),
+        ("-o", "out", "--no-check-status"),
+        ("-o", "out", "a=1"),
+        ("-o", "out", "HEAD"),
+        ("-o", "/dev/stdout"),
     ],
-    ids=" ".join,
 )
 def test_what_cannot_be_resumed_is_a_usage_error(xapi: Xapi, args: tuple[str, ...]) -> None:
+    *others, last = args or ("",)
+    words = (last, "/data", *others) if last == "HEAD" else ("/data", *args)
     with Server([hang()]) as server:
-        outcome = xapi("request", "/data", "--continue", *args, env=bearing(server))
+        outcome = xapi("request", *words, "--continue", env=bearing(server))
         assert server.received == []
 
-    assert outcome.code == 2
-    assert re.fullmatch(r"xapi: error: .+; .+\n", outcome.err)
+    assert (outcome.code, outcome.out) == (2, "")
 
 
-@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE"])
-def test_only_a_get_can_be_resumed(xapi: Xapi, method: str) -> None:
-    with Server([hang()]) as server:
-        assert xapi("request", method, "/data", "-o", "x", "--continue", env=bearing(server)).code == 2
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_download_is_kept(xapi: Xapi, out: Path, number: int, code: int) -> None:
+    with Files() as files:
+        with stopped(xapi, files, out) as process:
+            process.send_signal(number)
+            _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (code, b"")
+        assert download(xapi, files, out) == Outcome(0)
+
+    assert files.ranges[1]
+    assert_complete(out)
 
 
-def test_curl_has_no_equivalent(xapi: Xapi) -> None:
-    env = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": TOKEN}
-    outcome = xapi("request", "/data", "-o", "x", "--continue", "--curl", env=env)
+def test_on_a_terminal_an_interruption_states_what_is_kept(xapi: Xapi, out: Path) -> None:
+    head = response("200 OK", BODY[:1024], "Content-Length: 2048", 'ETag: "v1"')
+    with (
+        Server([request(), send(head), hang()]) as server,
+        xapi.on_terminal("request", "/", "-o", str(out), "--continue", env=bearing(server)) as terminal,
+    ):
+        terminal.expect("received 1.0 of ")
+        terminal.interrupt()
+        assert terminal.wait() == 130
 
-    assert outcome.err.startswith("xapi: omitted from the command, because curl has no equivalent: --continue\n")
+    kept = rf"interrupted: 1\.0 of 2\.0 KiB kept in {out}\.part; run the same command again to resume"
+    assert re.search(kept, re.sub(r"\s+", " ", terminal.text))
+
+
+@pytest.mark.slow
+def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out: Path) -> None:
+    rng, kills = random.Random(7), 0
+    with Files() as files:
+        files.body = rng.randbytes(30_000_000)
+        files.block = 100_000
+        files.before_block = lambda sent: threading.Event().wait(0.01)
+        while not out.exists():
+            process = xapi.start("request", "/data", "-o", str(out), "--continue", env=files.settings)
+            with suppress(Exception):
+                process.wait(rng.uniform(0.3, 2.2))
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                kills += 1
+            process.wait(30)
+            assert kills < 60
+        assert download(xapi, files, out).code == 0  # removes what a kill after the move has left
+
+    assert kills > 0
+    assert any(files.ranges)
+    assert_complete(out, files.body)

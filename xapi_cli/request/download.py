@@ -5,7 +5,7 @@ from collections.abc import Callable
 from xapi_cli.errors import NetworkError
 from xapi_cli.request.calls import Call
 from xapi_cli.request.files.partial_file import PartialFile
-from xapi_cli.request.output import ResponseOutput, final_url
+from xapi_cli.request.output import ResponseOutput
 from xapi_cli.request.send import Outcome, Sender
 from xapi_cli.system.render import size
 
@@ -33,6 +33,8 @@ class Download:
         If the rest of the file does not continue the part, the download starts again. If the body is truncated, the
         rest is requested as often as the sender may retry.
         """
+        if self._file.discarded:
+            self._note(self._file.discarded)
         outcome: Outcome | None = self._sender.send(self._rest(call))
         while outcome is not None:
             outcome = self._write(call, outcome)
@@ -44,7 +46,7 @@ class Download:
         """Write the body of *outcome*; return the next response, or None if it was the last one."""
         response = outcome.response
         self._received(outcome)
-        problem = self._file.problem(response.status, response.headers, final_url(response))
+        problem = self._file.problem(response.status, response.headers)
         if problem is not None:
             self._restart(problem)
             return self._sender.resume(self._rest(call))
@@ -52,7 +54,7 @@ class Download:
             self._output.write(response)
             return None
         if response.status != 206:
-            reason = self._file.why_whole(response.headers, final_url(response))
+            reason = self._file.why_whole(response.headers)
             if reason is not None:
                 self._restart(reason)
         resumed = None

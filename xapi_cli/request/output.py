@@ -190,8 +190,8 @@ class ResponseOutput:
                 pass
 
     def _write_to_file(self, file: "AtomicFile | PartialFile", response: "Response", chunks: Iterator[bytes]) -> None:
-        file.begin(response.status, response.headers, final_url(response))
-        before, size_before = file.count, self.size
+        file.begin(response.status, response.headers)
+        before, size_before, self.written = file.count, self.size, 0
         write = self.destination(file)
         started = time.monotonic()
         with self._receiving(response, shows_progress=True, before=before) as advance:
@@ -284,11 +284,6 @@ def decoded(response: "Response") -> Iterator[bytes]:
         from xapi_cli.http.content_coding import decode
 
         yield from decode(response.chunks(), response.headers.get("Content-Encoding"))
-
-
-def final_url(response: "Response") -> str:
-    """Return the URL that the body comes from, without its query, which may differ each time."""
-    return response.request.url.partition("?")[0]
 
 
 def _decoded_length(response: "Response") -> int | None:

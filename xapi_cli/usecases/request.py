@@ -275,7 +275,7 @@ class _Sending:
         from xapi_cli.request.files.partial_file import PartialFile
 
         file = PartialFile(str(self._options.output), self._source())
-        stack.push(file)
+        stack.callback(file.close)
         file.open()
         return file
 
@@ -296,7 +296,7 @@ class _Sending:
         from xapi_cli.request.files.atomic_file import AtomicFile
 
         file = AtomicFile(str(name))
-        stack.push(file)  # before the file is created: a signal in between would leave a temporary file
+        stack.callback(file.close)  # before it is created: a signal in between would leave a temporary file
         file.open()
         return file
 

@@ -1,32 +1,200 @@
-"""PartialFile in a directory that cannot be listed."""
+"""The part of a download and its record: which are continued, discarded, or left alone because they are not xapi's."""
 
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.http.messages import Headers
-from xapi_cli.request.files import partial_file
 from xapi_cli.request.files.partial_file import PartialFile
-from xapi_cli.system.safe_paths import OpenDirectory
+
+WHOLE = Headers([(b"ETag", b'"v1"'), (b"Content-Length", b"10")])
 
 
-def test_a_directory_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user root, who may run the tests, can list any directory."""
-    listings: list[Any] = []
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "d").mkdir()
+    return tmp_path / "d" / "out"
 
-    def names(self: OpenDirectory) -> list[str]:
-        listings.append(self)
-        raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(OpenDirectory, "names", names)
-    monkeypatch.setattr(partial_file, "_RECORD_INTERVAL", 0)
-    with PartialFile(str(tmp_path / "out"), "source") as file:
-        file.begin(200, Headers([(b"ETag", b'"v1"'), (b"Content-Length", b"3")]), "http://127.0.0.1/")
-        for data in (b"a", b"b", b"c"):
-            file.write(data)
+def part_of(out: Path) -> Path:
+    return out.with_name("out.part")
+
+
+def record_of(out: Path) -> Path:
+    return out.with_name("out.part.json")
+
+
+@contextmanager
+def opened(out: Path | str, source: str = "source") -> Iterator[PartialFile]:
+    file = PartialFile(str(out), source)
+    try:
+        file.open()
+        yield file
+    finally:
+        file.close()
+
+
+def start(out: Path) -> None:
+    """Leave the first five of ten bytes in the part."""
+    with opened(out) as file:
+        file.begin(200, WHOLE)
+        file.write(b"01234")
+
+
+def edit(out: Path, **changes: object) -> None:
+    record_of(out).write_text(json.dumps(json.loads(record_of(out).read_text()) | changes))
+
+
+def names(out: Path) -> list[str]:
+    return sorted(os.listdir(out.parent))
+
+
+def test_a_part_is_continued_by_the_same_request(out: Path) -> None:
+    start(out)
+    assert names(out) == ["out.part", "out.part.json"]
+    with opened(out) as file:
+        assert (file.count, file.kept) == (5, f"5 of 10 bytes kept in {out}.part")
+        assert dict(file.headers) == {"Accept-Encoding": "identity", "Range": "bytes=5-", "If-Range": '"v1"'}
+        file.begin(206, Headers([(b"ETag", b'"v1"'), (b"Content-Range", b"bytes 5-9/10")]))
+        file.write(b"56789")
         file.commit()
 
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (tmp_path / "out").read_bytes() == b"abc"
-    assert len(listings) == 1
+    assert names(out) == ["out"]
+    assert out.read_bytes() == b"0123456789"
+
+
+DISCARDED: dict[str, Callable[[Path], object]] = {
+    "another request": lambda out: edit(out, key="x"),
+    "more than the total": lambda out: edit(out, total=1),
+    "a header injection": lambda out: edit(out, validator='"v1"\r\nX: y'),
+    "a download that cannot be resumed": lambda out: edit(out, validator=""),
+}
+
+
+@pytest.mark.parametrize("change", DISCARDED)
+def test_a_part_that_cannot_be_continued_is_named_and_replaced(out: Path, change: str) -> None:
+    start(out)
+    DISCARDED[change](out)
+
+    with opened(out) as file:
+        assert (file.count, file.discarded) == (0, f"{out}.part cannot be continued; 5 bytes discarded")
+        assert dict(file.headers) == {"Accept-Encoding": "identity"}
+        file.begin(200, WHOLE)
+        file.write(b"9876543210")
+        file.commit()
+
+    assert out.read_bytes() == b"9876543210"
+    assert names(out) == ["out"]
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "no record": lambda out: record_of(out).unlink(),
+    "a truncated record": lambda out: os.truncate(record_of(out), 30),
+    "a record that is not text": lambda out: record_of(out).write_bytes(b"\xff\xfe"),
+    "a deeply nested record": lambda out: record_of(out).write_text("[" * 60_000),
+    "another object": lambda out: record_of(out).write_text('{"key": "value"}'),
+    "a record of another type": lambda out: edit(out, total="x"),
+    "a part with another name": lambda out: os.link(part_of(out), out.with_name("other")),
+}
+
+
+@pytest.mark.parametrize("change", FOREIGN)
+def test_files_of_the_user_are_neither_changed_nor_removed(out: Path, change: str) -> None:
+    start(out)
+    FOREIGN[change](out)
+    before = {path: path.read_bytes() for path in out.parent.iterdir()}
+
+    with pytest.raises(UsageError, match="was not created by xapi"), opened(out):
+        pass
+
+    assert {path: path.read_bytes() for path in out.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["out.part", "out.part.json"])
+def test_no_symbolic_link_is_followed(out: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim").write_text("precious")
+    out.with_name(name).symlink_to(tmp_path / "victim")
+
+    with pytest.raises((OutputError, UsageError)), opened(out):
+        pass
+
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert name in names(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("n" * 249, "File name too long"),
+        ("new/", "Is a directory"),
+        ("missing/x", "No such file or directory"),
+        ("p", "Is a directory"),
+    ],
+)
+def test_what_cannot_be_written_is_reported_when_it_is_opened(out: Path, name: str, message: str) -> None:
+    (out.parent / "p.part").mkdir()
+
+    with pytest.raises(OutputError, match=message), opened(f"{out.parent}/{name}"):
+        pass
+
+    assert names(out) == ["p.part"]
+
+
+def test_a_device_cannot_be_continued() -> None:
+    with pytest.raises(UsageError, match="is not a regular file, which could be continued"), opened("/dev/null"):
+        pass
+
+
+def test_another_process_does_not_write_the_same_part(out: Path) -> None:
+    with opened(out) as file:
+        file.begin(200, WHOLE)
+        with pytest.raises(UsageError, match="another process is downloading"), opened(out):
+            pass
+
+
+def test_a_part_that_another_process_has_replaced_is_left_alone(out: Path) -> None:
+    with opened(out) as file:
+        file.begin(200, WHOLE)
+        file.write(b"0123456789")
+        part_of(out).unlink()
+        part_of(out).write_text("precious")
+        with pytest.raises(OutputError, match="was replaced by another process"):
+            file.commit()
+
+    assert part_of(out).read_text() == "precious"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o600])
+def test_the_mode_of_the_file_stays_and_the_part_is_never_wider(out: Path, mode: int) -> None:
+    out.write_text("old")
+    out.chmod(mode)
+    start(out)
+    assert part_of(out).stat().st_mode & 0o077 == 0
+
+    with opened(out) as file:
+        file.begin(200, WHOLE)
+        file.write(b"0123456789")
+        file.commit()
+
+    assert out.stat().st_mode & 0o777 == mode
+
+
+def test_a_symbolic_link_to_the_file_stays(out: Path) -> None:
+    (out.parent / "real").mkdir()
+    out.symlink_to("real/data")
+    start(out)
+    assert (out.parent / "real" / "data.part").exists()
+
+    with opened(out) as file:
+        file.begin(206, Headers([(b"Content-Range", b"bytes 5-9/10")]))
+        file.write(b"56789")
+        file.commit()
+
+    assert out.is_symlink()
+    assert out.read_bytes() == b"0123456789"
