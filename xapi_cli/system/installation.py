@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from xapi_cli.system.safe_paths import home
+from xapi_cli.system.files import home
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
