@@ -172,15 +172,17 @@ RESEND = "send the request again if it can be repeated"  # for a truncated body:
 class NetworkError(XapiError):
     """No usable response.
 
-    If *sent*, at least a part of the request was sent, so the server may have processed
-    it. If *headers_received*, the status line and headers of a response were complete, or the response is not
-    valid HTTP; the request is then not retried.
+    If *sent*, at least a part of the request was sent, so the server may have processed it; if that changes something,
+    `may_be_processed` is set. If *headers_received*, the status line and headers of a response were complete, or the
+    response is not valid HTTP; the request is then not retried.
     """
 
     exit_code = 11
     kind = "network"
     default_hint = "run `xapi doctor` to check the connection"
     is_of_line = is_shared = True
+    may_be_processed = False
+    may_be_complete = False  # of a truncated body: only its content coding shows whether it is
 
     def __init__(
         self, message: str, *, hint: str | None = None, sent: bool = False, headers_received: bool = False
@@ -204,12 +206,13 @@ class InvalidTokenResponse(NetworkError):
 class TimeoutExpired(XapiError):
     """A time limit has expired.
 
-    *sent* is as in NetworkError.
+    *sent* and `may_be_processed` are as in NetworkError.
     """
 
     exit_code = 12
     kind = "timeout"
     is_of_line = is_shared = True
+    may_be_processed = False
 
     def __init__(self, message: str, *, hint: str | None = None, sent: bool = False) -> None:
         super().__init__(message, hint=hint)

@@ -12,10 +12,10 @@ from xapi_cli.sandbox import MASTER, Sandbox
 
 NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "http.client", "http.cookiejar", "httpcore", "httpx"} | {
     "pydantic", "pygments", "rich", "urllib.request"
-}  # fmt: skip  # httpx is only for the library: it would take a quarter of the time of a request
+}  # fmt: skip  # httpx is only for logins and the library: it would take a quarter of the time of a request
 NETWORK = {"email", "h11", "httpx", "idna", "socket", "ssl", "truststore", "urllib.request"}
 KEYRING = {"jeepney", "keyring", "secretstorage"}
-UNUSED = {"email", "h11", "hashlib", "tomlkit", "truststore"}  # by a request over http that needs no login
+UNUSED = {"email", "hashlib", "tomlkit", "truststore"}  # by a request over http that needs no login
 WRITING = {"logging", "tempfile", "tomlkit"}
 
 

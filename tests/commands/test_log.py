@@ -24,7 +24,6 @@ from tests.commands.api import bearing, response
 from tests.support.program import Environ, Outcome, Xapi, in_deleted_directory
 from tests.support.servers import OK, Server, close, free_port, hang, request, send, serve
 from tests.support.skips import IMPOSSIBLE
-from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Route
 from xapi_cli.http.exchange import Exchange
 from xapi_cli.http.request_log import RequestLog
@@ -416,21 +415,6 @@ def test_a_percent_sign_in_a_method_is_logged_as_it_is(
             client.request(method, "/x-api/me")
 
     assert [line["method"] for line in lines(log) if not line["login"]] == ["A%SB", "A%%B"]
-
-
-def test_a_request_that_is_interrupted_before_its_bytes_are_counted_is_logged(tmp_path: Path) -> None:
-    log = RequestLog(str(tmp_path / "log"), {"command": "x"}, ("http", "api.test", 80), str, print)
-    sent, failed = (Exchange(Route("http", "api.test", 80, None), method) for method in ("GET", "PUT"))
-    for exchange in (sent, failed):
-        exchange.offer(b"%s /a HTTP/1.1\r\n\r\n" % exchange.method.encode(), is_last=True)
-        log.begin(exchange)
-    failed.record_sent(NetworkError("the connection was closed before anything was sent"))
-
-    for exchange in (sent, failed):
-        log.end(exchange)
-    log.close()
-
-    assert [(line["method"], line["error"]) for line in lines(tmp_path / "log")] == [("GET", "interrupted")]
 
 
 def test_a_program_may_change_its_directory(

@@ -4,7 +4,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -30,7 +30,6 @@ from tests.support.servers import (
 )
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http.messages import build_request
-from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.http.transport import Transport
 
 
@@ -273,22 +272,6 @@ def test_a_body_that_does_not_arrive_soon_is_read_later() -> None:
         response.hold()
         is_held.set()
         assert b"".join(response.chunks()) == b"never"
-
-
-def test_a_body_that_could_not_be_held_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\nne"
-    with Server([request(), send(reply), hang()]) as server, closing(Transport(no_tls)) as transport:
-        response = transport.send(build_request("GET", f"{server.url}/", []))
-        response.hold()
-        waits = []
-
-        def recorded(timeouts: Timeouts, seconds: float | None, missing: Callable[[], str]) -> Wait:
-            waits.append(seconds)
-            return Wait(timeouts, seconds, missing)
-
-        monkeypatch.setattr("xapi_cli.http.transport.Wait", recorded)
-        response.discard()
-        assert waits == [0]
 
 
 def test_an_error_in_a_body_that_is_held_is_raised_when_it_is_read() -> None:

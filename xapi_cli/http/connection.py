@@ -72,6 +72,7 @@ class Connection:
         self.tls: str | None = None
         self.kind: ResponseKind | None = None  # of the last response, None for an unused connection
         self.idle_since = time.monotonic()
+        self.keep_alive = b""  # the header of the last response
         self.has_surplus = False  # bytes arrived that belong to no response
         self._socket = sock
         self._receive_events = _READ  # TLS may have to write before it can read, and vice versa
@@ -163,12 +164,19 @@ class Connection:
             self._reset = error
             raise
 
-    def wait(self, wait: "Wait", *, receiving: bool = False, sending: bool = False) -> None:
-        """Wait for a short time or until a retry may succeed; raises TimeoutExpired when *wait* has expired."""
+    def wait(
+        self, wait: "Wait", *, receiving: bool = False, sending: bool = False, beside: socket.socket | None = None
+    ) -> bool:
+        """Wait for a short time or until a retry may succeed; raises TimeoutExpired when *wait* has expired.
+
+        Also wait for data on the socket *beside*, and return whether some has arrived.
+        """
         timeout = wait.poll_interval()
         with Selector() as selector:
             selector.register(self._socket, self.events(receiving=receiving, sending=sending))
-            selector.select(timeout)
+            if beside is not None:
+                selector.register(beside, _READ)
+            return any(key.fileobj is beside for key, _ in selector.select(timeout))
 
     def events(self, *, receiving: bool = False, sending: bool = False) -> int:
         """Return the `selectors` events after which a retry may succeed."""

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
 from xapi_cli.http.header_syntax import request_head
-from xapi_cli.http.response_parser import ResponseParser
-from xapi_cli.system import forks
+from xapi_cli.http.responses import ResponseParser
 
 if TYPE_CHECKING:
     import ssl
@@ -36,20 +35,7 @@ Address = tuple[int, Any]  # the family and the argument of connect()
 
 
 class Resolver:
-    """Resolve names with a timeout, which getaddrinfo() does not support.
-
-    At most one thread looks up each name, regardless of the number of waiting callers.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._lookups: dict[tuple[str, int], _Lookup] = {}
-        forks.register(self)
-
-    def after_fork(self) -> None:
-        """Reset the state: the threads of the parent process do not run in the child process."""
-        self._lock = Lock()
-        self._lookups.clear()
+    """Resolve names with a timeout, which getaddrinfo() does not support."""
 
     def addresses(self, host: str, port: int, wait: "Wait") -> list[Address]:
         """Return the addresses of *host* in the order in which to try them.
@@ -59,52 +45,35 @@ class Resolver:
         try:
             return _interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
         except socket.gaierror:  # *host* is a name, not an address
-            return self._lookup(host, port).result(wait)
-
-    def _lookup(self, host: str, port: int) -> "_Lookup":
-        with self._lock:
-            lookup = self._lookups.get((host, port))
-            if lookup is None or lookup.is_done:
-                lookup = _Lookup(host, port)
-                try:
-                    lookup.start()
-                except RuntimeError as error:
-                    raise OSError(errno.EAGAIN, "no more threads can be started") from error
-                self._lookups[host, port] = lookup
-        return lookup
+            return _lookup(host, port, wait)
 
 
-class _Lookup(Thread):
-    """A DNS lookup in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
+def _lookup(host: str, port: int, wait: "Wait") -> list[Address]:
+    """Look up *host* in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
+    found: list[Address] = []
+    failures: list[OSError] = []
+    done = Event()
 
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(name=f"lookup of {host}", daemon=True)
-        self._host, self._port = host, port
-        self._done = Event()
-        self._addresses: list[Address] = []
-        self._error: OSError | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
-
-    def run(self) -> None:
+    def run() -> None:
         try:
             # Bytes, because with str the socket module loads the idna codec, which takes 4 ms.
-            self._addresses = _interleaved(socket.getaddrinfo(self._host.encode("ascii"), self._port, type=_TCP))
+            found.extend(_interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP)))
         except OSError as error:
-            self._error = error
+            failures.append(error)
         except UnicodeError:
-            self._error = socket.gaierror(socket.EAI_NONAME, "not a host name")
+            failures.append(socket.gaierror(socket.EAI_NONAME, "not a host name"))
         finally:
-            self._done.set()
+            done.set()
 
-    def result(self, wait: "Wait") -> list[Address]:
-        while not self._done.is_set():
-            self._done.wait(wait.poll_interval())
-        if self._error:
-            raise self._error
-        return self._addresses
+    try:
+        Thread(target=run, name=f"lookup of {host}", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "no more threads can be started") from error
+    while not done.is_set():
+        done.wait(wait.poll_interval())
+    if failures:
+        raise failures[0]
+    return found
 
 
 def _interleaved(infos: list[tuple[Any, ...]]) -> list[Address]:
@@ -128,7 +97,6 @@ class Dialer:
         self._resolver = Resolver()
         self._lock = Lock()
         self._context: ssl.SSLContext | None = None
-        forks.register(self)
 
     def open(self, route: Route, wait: "Wait") -> Connection:
         """Return a connection that is ready for a request to the server.
@@ -136,7 +104,22 @@ class Dialer:
         Exceptions of *tls* are raised before any data is sent. Raises NetworkError
         if the connection fails.
         """
-        context = self._tls() if route.scheme == "https" else None
+        if route.scheme != "https":
+            return self._open(route, None, wait)
+        context = self._tls()
+        try:
+            return self._open(route, context, wait)
+        except NetworkError as error:
+            from xapi_cli.http import tls
+
+            complete = tls.complete(context, error.__cause__)
+            if complete is None:
+                raise
+        with self._lock:
+            self._context = complete
+        return self._open(route, complete, wait)
+
+    def _open(self, route: Route, context: "ssl.SSLContext | None", wait: "Wait") -> Connection:
         sock = self._connect(route, wait)
         connection = Connection(sock, route)
         address = connection.peer if self._trace is not None else ""
@@ -149,11 +132,6 @@ class Dialer:
         if self._trace is not None:
             self._trace(f"* connected to {route} ({', '.join(filter(None, (address, connection.tls)))})")
         return connection
-
-    def after_fork(self) -> None:
-        """Reset the context: another thread may have held this lock, or a lock inside the context, during the fork."""
-        self._lock = Lock()
-        self._context = None
 
     def _tls(self) -> "ssl.SSLContext":
         with self._lock:
@@ -262,20 +240,18 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
     parser = ResponseParser("CONNECT", f"the proxy {proxy}", over_tls=False)
     try:
         connection.send(request.data, wait)
+        while (head := parser.head) is None:
+            if data := connection.receive(wait):
+                parser.receive(data)
+            else:
+                parser.close()
     except OSError as error:
         raise _unreachable(connection.route, error) from error
-    try:
-        while (head := parser.head) is None:
-            try:
-                data = connection.receive(wait)
-            except OSError as error:
-                raise parser.connection_error(error) from error
-            parser.receive(data)
     except NetworkError as error:
         error.hint = proxy.hint
         raise
     if not 200 <= head.status < 300:
-        raise proxy.refusal(head.status)
+        raise proxy.refusal(head)
     if parser.has_surplus:
         raise NetworkError(f"the proxy {proxy} sent data before the TLS handshake", hint=proxy.hint)
 

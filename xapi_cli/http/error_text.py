@@ -33,6 +33,7 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
     -67818: _CERTIFICATE[10],
     -67843: _CERTIFICATE[20],
 }
+_CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
 _TLS = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",
@@ -43,9 +44,10 @@ _TLS = {  # OpenSSL's reasons
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("no TLS version in common", None),
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
-        "the server requires a client certificate, which xapi does not support",
-        None,
+    _CERTIFICATE_REQUIRED: ("the server requires a client certificate, which xapi does not support", None),
+    "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": (
+        "the server does not support HTTP/1.1 on this port, perhaps only HTTP/2",
+        CHECK_SCHEME,
     ),
 }
 _SYSTEM = {
@@ -72,6 +74,14 @@ _SYSTEM_HINTS = {
 _NO_SUCH_HOST = {
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
 }
+
+
+def requires_certificate(error: OSError) -> bool:
+    """Return whether *error* ends the TLS handshake because the client has no certificate.
+
+    With TLS 1.3, the client has completed its part of the handshake by then.
+    """
+    return isinstance(error, ssl.SSLError) and error.reason == _CERTIFICATE_REQUIRED
 
 
 def truncated(sender: object, size: int, reason: str) -> NetworkError:

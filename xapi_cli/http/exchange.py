@@ -159,6 +159,16 @@ class Exchange:
         self._discard()
 
     @property
+    def is_sent(self) -> bool:
+        """Whether a part of the request was sent."""
+        return bool(self.first_part)
+
+    @property
+    def status(self) -> int | None:
+        """The status of the response, None without one."""
+        return None if self.head is None else self.head.status
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing more is to be sent or received."""
         return self.has_response and self.has_sent_all
@@ -166,7 +176,7 @@ class Exchange:
     def _received_unsuccessful(self, head: ResponseHead) -> None:
         self.stops_sending = True
         if head.status == 407 and self.route.proxy:
-            refusal = self.route.proxy.refusal(head.status)
+            refusal = self.route.proxy.refusal(head)  # type: ignore[arg-type]
             self.record_sent(refusal)
             raise refusal
         if self._needs_body is not None and not self._needs_body(head):

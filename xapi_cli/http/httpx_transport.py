@@ -5,7 +5,7 @@ lookups, nor informational responses; it accepts a truncated gzip body; and it d
 a response as the response to the next request.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import httpx
 
@@ -13,7 +13,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.http.content_coding import decode
 from xapi_cli.http.messages import Headers, Request, Response
 from xapi_cli.http.timeouts import Timeouts
-from xapi_cli.http.transport import BodyConsumed, Transport
+from xapi_cli.http.transport import Transport
 from xapi_cli.http.urls import DEFAULT_PORTS
 
 
@@ -35,14 +35,10 @@ class HttpxTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request* with a decoded body that is not read yet.
 
-        Raises UsageError, NetworkError or TimeoutExpired, and httpx.StreamConsumed if *request* has to be sent again
-        and its body cannot be read again.
+        Raises UsageError, NetworkError or TimeoutExpired.
         """
         converted = _converted(request)
-        try:
-            response = self._transport.send(converted)
-        except BodyConsumed as error:
-            raise error.args[0] from None
+        response = self._transport.send(converted)
         headers, coding = response.raw_headers, None
         if request.method != "HEAD" and (coding := response.headers.get("Content-Encoding")):
             removed = (b"content-encoding", b"content-length")
@@ -64,19 +60,6 @@ class HttpxTransport(httpx.BaseTransport):
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
         self._transport.close()
-
-
-class _Body:
-    """The body of a request: the *stream* of httpx."""
-
-    def __init__(self, stream: Iterable[bytes]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._stream
-        except httpx.StreamConsumed as error:
-            raise BodyConsumed(error) from None
 
 
 class _Stream(httpx.SyncByteStream):
@@ -111,7 +94,7 @@ def _converted(request: httpx.Request) -> Request:
         url.netloc,
         url.raw_path,
         Headers(request.headers.raw),
-        _Body(request.stream),  # type: ignore[arg-type]  # the client rejects async streams
+        request.stream,  # type: ignore[arg-type]  # the client rejects async streams
         is_replayable=isinstance(request.stream, httpx.ByteStream),
         timeouts=timeouts,
         deadline=deadline,

@@ -8,6 +8,7 @@ from xapi_cli import __version__
 from xapi_cli.http import urls
 
 if TYPE_CHECKING:
+    from socket import socket
     from typing import Protocol
 
     from xapi_cli.http.timeouts import Timeouts
@@ -65,7 +66,7 @@ class Request(NamedTuple):
     *authority* is the host, and the port unless it is the default, as in the URL. *headers* has all headers except the
     one for a proxy. The *body* is iterated once for each time that the request is sent; it *is_replayable* if it can be
     iterated again at any time. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic
-    clock, limits the whole request.
+    clock, limits the whole request. An empty block of the body means that there is nothing to send yet.
     """
 
     method: str
@@ -83,6 +84,9 @@ class Request(NamedTuple):
     is_login: bool = False
     is_safe_to_resend: bool = False  # a second one has no side effects
     exposed: Callable[[], None] = lambda: None  # called before it is sent over a connection that others can read
+    # A socket that is watched while the response is awaited, and a function that is called when it has data or has
+    # ended. The function raises an exception, which ends the request, or returns whether to go on watching.
+    beside: "tuple[socket, Callable[[], bool]] | None" = None
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, …)"  # the URL and the headers may contain secrets
@@ -98,16 +102,17 @@ def build_request(
 ) -> Request:
     """Return the request for *url*, an absolute URL that `urls` has checked, with Host and Content-Length.
 
-    *length* is that of the *body* in bytes, None if it is sent in chunks. *options* are the other fields of `Request`.
+    *length* is that of the *body* in bytes, or None if it is unknown. *options* are the other fields of `Request`.
     """
     raw = list(headers)
     server, path = urls.split_server(url)
     authority = server.partition("//")[2].encode("ascii")
     if not any(name.lower() == b"host" for name, _ in raw):
         raw.insert(0, (b"Host", authority))
-    if body is not None or method in WITH_CONTENT:
-        chunked = (b"Transfer-Encoding", b"chunked")
-        raw.append(chunked if length is None else (b"Content-Length", b"%d" % length))
+    if length is None:
+        raw.append((b"Transfer-Encoding", b"chunked"))
+    elif body is not None or method in WITH_CONTENT:
+        raw.append((b"Content-Length", b"%d" % length))
     made = Request(
         method, url, urls.origin(server), authority, path.encode("ascii"), Headers(raw), () if body is None else body
     )

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.urls import DEFAULT_PORTS, InvalidURL, host_and_port, is_numeric, with_port
+from xapi_cli.system.render import listed
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
+    from xapi_cli.http.responses import ResponseHead
+
+_SCHEME = rb"(?i)(?:^|,)\s*(basic|digest|negotiate|ntlm|kerberos|bearer)\b(?!\s*=)"  # of authentication
 _HINT = "write it like http://proxy.example.com:3128"
 
 
@@ -32,13 +36,21 @@ class Proxy:
         """What to do if the proxy does not work."""
         return f"check {self.variable}, or add the server to NO_PROXY"
 
-    def refusal(self, status: int) -> NetworkError:
-        """Return the error for a *status* with which the proxy itself refuses the request.
+    def refusal(self, head: "ResponseHead") -> NetworkError:
+        """Return the error for a response with which the proxy itself refuses the request.
 
         After a 407, a request is not retried: too many attempts with a wrong password can lock an account.
         """
-        if status != 407:
-            return NetworkError(f"the proxy {self} refused to connect to the server (status {status})", hint=self.hint)
+        if head.status != 407:
+            message = f"the proxy {self} refused to connect to the server (status {head.status})"
+            return NetworkError(message, hint=self.hint)
+        offers = [value for name, value in head.raw_headers if name.lower() == b"proxy-authenticate"]
+        schemes = [found.decode() for offer in offers for found in re.findall(_SCHEME, offer)]
+        if schemes and "basic" not in [scheme.lower() for scheme in schemes]:
+            names = listed(list(dict.fromkeys(schemes)), "and")
+            problem = f"the proxy {self} offers only {names} authentication, and xapi supports only Basic (status 407)"
+            hint = f"set a local proxy that supports it, such as px or cntlm, in {self.variable}, or use NO_PROXY"
+            return NetworkError(problem, hint=hint, headers_received=True)
         what = "another" if self.authorization else "a"
         hint = f"set them in {self.variable}, as in http://USER:PASSWORD@{self}"
         problem = f"the proxy {self} requires {what} username and password (status 407)"

@@ -23,8 +23,10 @@ from xapi_cli.system.render import json_line, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from xapi_cli.http import exchange, transport
     from xapi_cli.http.connection import Route
-    from xapi_cli.http.exchange import Exchange
+
+    Exchange = exchange.Exchange | transport.Exchange
 
 _FLAGS = os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO that nobody reads would block
@@ -102,8 +104,7 @@ class RequestLog:
 
     def add(self, exchange: "Exchange") -> None:
         """Take *exchange*, which has ended, for the next `flush`, if its request may have been sent."""
-        is_interrupted = exchange.failure is None and exchange.head is None  # perhaps before sent bytes were counted
-        if exchange.bytes_sent or (is_interrupted and exchange.first_part):
+        if exchange.is_sent:
             self._ended.append((exchange, monotonic()))
 
     def flush(self) -> None:
@@ -127,7 +128,7 @@ class RequestLog:
     def close(self) -> None:
         """Append the lines for the exchanges that nobody has ended, which may have been sent, and close the file."""
         with self._lock:
-            self._ended += [(each, monotonic()) for each in self._open_exchanges if each.first_part]
+            self._ended += [(each, monotonic()) for each in self._open_exchanges if each.is_sent]
             self._open_exchanges.clear()
             self.flush()
             if self._file >= 0:
@@ -177,7 +178,7 @@ class RequestLog:
             since = exchange.started - self._second
             if not 0 <= since < 1:
                 since = self._begin_second(exchange.started)
-            request, route, head, failure = exchange.first_part, exchange.route, exchange.head, exchange.failure
+            request, route, status, failure = exchange.first_part, exchange.route, exchange.status, exchange.failure
             start = request.find(b" ") + 1
             target = request[start : request.find(b" ", start)]
             if (
@@ -187,9 +188,9 @@ class RequestLog:
             ):
                 target = self._shown(target, route)
             error = None
-            if head is None or failure is not None or not exchange.has_response:
+            if status is None or failure is not None or not exchange.has_response:
                 error = failure or "interrupted"
-            key = (exchange.method, None if head is None else head.status, error, exchange.attempt, exchange.is_login)
+            key = (exchange.method, status, error, exchange.attempt, exchange.is_login)
             template = self._templates.get(key) or self._template(*key)
             size = exchange.bytes_sent - (exchange.head_size or request.find(b"\r\n\r\n") + len(b"\r\n\r\n"))
             elapsed = end - exchange.started

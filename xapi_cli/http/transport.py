@@ -1,20 +1,39 @@
-"""Send requests over HTTP/1.1 with limits on memory and time, however the server behaves."""
+"""Send requests over HTTP/1.1 with limits on memory and time, however the server behaves.
 
+The invariants of an exchange, and why they hold:
+
+- **A connection carries another request only after a complete exchange.** Bytes of a response that is not complete, or
+  that are left over, would be parsed as the response to the next request; a request that is not complete would be
+  continued by the next one. So a connection is kept only if all of the request was sent, and all of the response was
+  received, with no byte after it. Everything else costs a new connection, and nothing more.
+- **A response may arrive before the request is sent.** So it is looked for before each write but the first one. After a
+  status that is not a success, the rest of the request is not sent (RFC 9112, section 9.5). After a success, sending
+  goes on: the server may read the request to its end.
+- **A failure to send is not the result.** The server may have sent a response before it closed the connection;
+  otherwise, receiving reports the cause.
+- **A request is sent again only if that changes nothing.** If the server has just closed a kept connection, no byte of
+  a response arrives. The request is sent again if the connection was found closed before its first byte, or if its
+  method is idempotent (RFC 9110, section 9.2.2). What was passed to the socket counts as sent, whatever it reports:
+  TLS may have sent a part of it. This is not a retry, and is not counted.
+- **A body that is not needed is read only to keep the connection**: for `DISCARD_TIMEOUT` seconds and up to
+  `MAX_DISCARDED` bytes.
+"""
+
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.exchange import DISCARD_TIMEOUT, MAX_DISCARDED, Exchange
 from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
+from xapi_cli.http.idle_connections import IdleConnections
 from xapi_cli.http.messages import Request, Response
-from xapi_cli.http.pool import ConnectionPool
-from xapi_cli.http.response_parser import ResponseHead
+from xapi_cli.http.responses import ResponseHead, ResponseParser
+from xapi_cli.http.retry import IDEMPOTENT
 from xapi_cli.http.timeouts import Timeouts, Wait
 from xapi_cli.system.redact import redact_url
 
@@ -24,9 +43,8 @@ if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
     from xapi_cli.http.request_log import RequestLog
 
-
-class BodyConsumed(Exception):
-    """The body of a request cannot be iterated again; the argument is the exception that says so."""
+MAX_DISCARDED = 64 * 1024  # bytes of a body that is not needed
+DISCARD_TIMEOUT = 0.2  # seconds to read them
 
 
 class Transport:
@@ -53,105 +71,366 @@ class Transport:
         on_request: Callable[[Request], None] | None = None,
         on_response: Callable[[Response], None] | None = None,
     ) -> None:
-        self._proxy = proxy
-        self._waiting, self._trace = waiting, trace
-        self._dialer = Dialer(tls, trace)
-        self._pool: ConnectionPool[Route] = ConnectionPool(limit=None if keeps_open else 0)
-        self._log = log
-        self._timeout, self._on_request, self._on_response = timeout, on_request, on_response
+        self._tls, self._proxy, self._waiting, self._trace, self._log = tls, proxy, waiting, trace, log
+        self._timeout, self._keeps_open = timeout, keeps_open
+        self._on_request, self._on_response = on_request, on_response
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self._process = os.getpid()
+        self._dialer = Dialer(self._tls, self._trace)
+        self._pool = IdleConnections(keeps_open=self._keeps_open)
 
     def send(self, request: Request) -> Response:
         """Return the response to *request* with a body that is not read yet.
 
-        Raises UsageError, NetworkError, TimeoutExpired or BodyConsumed.
+        Raises UsageError, NetworkError or TimeoutExpired.
         """
+        if self._process != os.getpid():  # after os.fork(): the parent process uses the connections, and held the locks
+            self._begin_process()
         if self._on_request is not None:
             self._on_request(request)
         started = time.monotonic()
         scheme, host, port = request.server
         route = Route(scheme, host, port, self._proxy(scheme, host, port))
-        try:
-            with self._waiting(host):
-                response = self._exchange(request, route, started)
-        except (NetworkError, TimeoutExpired) as error:
-            _record(error, request)
-            raise
-        if self._on_response is not None:
-            self._on_response(response)
-        return response
-
-    def _exchange(self, request: Request, route: Route, started: float) -> Response:
         head = _request_head(request, route)
         limit = self._timeout
         timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
-        first_error = None
-        connection = self._kept_connection(request, route)
-        if connection and connection.kind:
-            if self._trace is not None:
-                self._trace(f"* using the open connection to {route}")
-            exchange = _BlockingExchange(connection, request, head, timeouts)
-            try:
-                return self._response(exchange, connection, started)
-            except NetworkError as error:
-                if not exchange.record.may_resend:
-                    raise
-                if self._trace is not None:
-                    self._trace("* the server had closed that connection")
-                first_error, connection = error.with_traceback(None), None  # it refers to this frame
-        if connection is None:
-            connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}"))
-            self._pool.add(connection)
         try:
-            return self._response(_BlockingExchange(connection, request, head, timeouts), connection, started)
-        except BodyConsumed:
-            if first_error is None:
-                raise
-            raise first_error from None
+            with self._waiting(host):
+                exchange = self._exchange(request, head, route, timeouts)
+        except (NetworkError, TimeoutExpired) as error:
+            _concern(error, request)
+            raise
+        received, connection = exchange.head, exchange.connection
+        response = Response(
+            request,
+            received.status,
+            received.raw_headers,
+            exchange,
+            started=started,
+            reason=received.reason,
+            version=received.version,
+            tls=connection.tls,
+            is_exposed=connection.is_exposed,
+            abort=connection.abort,
+        )
+        if self._on_response is not None:
+            self._on_response(response)
+        return response
 
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
         self._pool.close()
 
+    def _exchange(self, request: Request, head: RequestHead, route: Route, timeouts: Timeouts) -> "Exchange":
+        """Return the exchange that has received the status line and headers of the response to *request*."""
+        connection = self._kept_connection(request, route)
+        if connection is not None:
+            if self._trace is not None:
+                self._trace(f"* using the open connection to {route}")
+            exchange = Exchange(connection, request, head, timeouts, self._end)
+            try:
+                return self._begin(exchange)
+            except NetworkError:
+                if not exchange.may_resend:
+                    raise
+            if self._trace is not None:
+                self._trace("* the server had closed that connection")
+        connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}"))
+        self._pool.add(connection)
+        return self._begin(Exchange(connection, request, head, timeouts, self._end))
+
     def _kept_connection(self, request: Request, route: Route) -> Connection | None:
         """Return an open connection, or None; a login gets a new one, because the server may serve one at a time."""
         if not request.is_login:
-            return self._pool.acquire(route)
+            return self._pool.acquire(route, is_idempotent=request.method in IDEMPOTENT)
         self._pool.close_unused()
         return None
 
-    def _response(self, exchange: "_BlockingExchange", connection: Connection, started: float) -> Response:
-        is_exposed = connection.is_exposed
+    def _begin(self, exchange: "Exchange") -> "Exchange":
         try:
-            if is_exposed:
+            if exchange.connection.is_exposed:
                 exchange.request.exposed()
             if self._log is not None:
-                self._log.begin(exchange.record)
-            head = exchange.send()
+                self._log.begin(exchange)
+            exchange.send()
         except BaseException:
-            self._pool.discard(connection)
-            if self._log is not None:
-                self._log.end(exchange.record)
+            self._end(exchange, is_reusable=False)
             raise
-        return Response(
-            exchange.request,
-            head.status,
-            head.raw_headers,
-            _ResponseBody(exchange, partial(self._release, exchange, connection)),
-            started=started,
-            reason=head.reason,
-            version=head.version,
-            tls=connection.tls,
-            is_exposed=is_exposed,
-            abort=connection.abort,
-        )
+        return exchange
 
-    def _release(self, exchange: "_BlockingExchange", connection: Connection) -> None:
-        if exchange.record.end(connection):
-            self._pool.release(connection.route, connection)
-        else:
-            self._pool.discard(connection)
+    def _end(self, exchange: "Exchange", *, is_reusable: bool) -> None:
+        self._pool.release(exchange.connection, is_reusable=is_reusable)
         if self._log is not None:
-            self._log.end(exchange.record)
+            self._log.end(exchange)
+
+
+class Exchange:
+    """The exchange of *request*, with the request line and headers *head*, for its response, over *connection*.
+
+    It is also the body of the response. *on_end* is called once, with whether the connection may carry another request.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: Request,
+        head: RequestHead,
+        timeouts: Timeouts,
+        on_end: Callable[..., None],
+    ) -> None:
+        self.connection, self.request, self.route = connection, request, connection.route
+        self._head, self._timeouts, self._on_end = head, timeouts, on_end
+        self._parser = ResponseParser(request.method, connection.route, over_tls=connection.tls is not None)
+        self._is_reused = connection.kind is not None
+        self._beside = request.beside
+        self._may_send = True  # more of the request
+        self._has_sent_all = False
+        self._awaits_sending = False
+        self._has_ended = False
+        self._held: list[bytes] = []  # data of the body, for later
+        self._problem: NetworkError | None = None  # that follows it
+        # for the log
+        self.started = time.monotonic()
+        self.is_sent = False  # at least a part of the request may have been sent
+        self.failure: str | None = None  # the kind of the error because of which there is no complete response
+        self.has_response = False  # all of the response that is needed was received
+        self.bytes_sent = self.response_bytes = 0
+        self.method, self.attempt, self.is_login = request.method, request.attempt, request.is_login
+        self.first_part, self.head_size = head.data, len(head.data)
+
+    @property
+    def head(self) -> ResponseHead:
+        """The status line and headers of the response."""
+        assert self._parser.head is not None  # noqa: S101 - `send` has returned
+        return self._parser.head
+
+    @property
+    def status(self) -> int | None:
+        """The status of the response, None without one."""
+        return self._parser.head.status if self._parser.head else None
+
+    @property
+    def may_resend(self) -> bool:
+        """Whether the request, which failed, may be sent again over a new connection."""
+        if not self._is_reused or self._parser.has_started or not self.request.is_replayable:
+            return False
+        return not self.is_sent or self.method in IDEMPOTENT
+
+    def send(self) -> None:
+        """Send the request, and receive the status line and headers of its response.
+
+        Raises NetworkError or TimeoutExpired.
+        """
+        if self._is_reused and not self.connection.is_idle():
+            raise NetworkError(f"{self.route} closed the connection or sent unsolicited data")
+        try:
+            self._send_request()
+            wait = Wait(self._timeouts, self._timeouts.read, self._awaited)
+            while self._parser.head is None:
+                self._receive(wait)
+        except (NetworkError, TimeoutExpired) as error:
+            self._fail(error)
+            raise
+
+    # the body of the response
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield what is left of the body; raises NetworkError or TimeoutExpired."""
+        while self._held:
+            yield self._held.pop(0)
+        if self._problem is not None:
+            raise self._problem
+        while not self._has_ended:
+            block = b""
+            try:
+                wait = Wait(self._timeouts, self._timeouts.read, self._awaited)
+                while not (block := self._read()) and not self._parser.has_ended:
+                    self._receive(wait)
+            except (NetworkError, TimeoutExpired) as error:
+                self._fail(error)
+                raise
+            finally:
+                if not block:
+                    self.end()
+            if block:
+                yield block
+
+    def hold(self) -> bool:
+        """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
+        if not self._has_ended:
+            try:
+                with suppress(TimeoutExpired):  # it can be read later
+                    self._read_rest(DISCARD_TIMEOUT, self._held)
+            except NetworkError as error:
+                _concern(error, self.request)
+                self._problem = error.with_traceback(None)  # it refers to frames that refer to this object
+                self.has_response = True  # the body may not be needed
+                self.end()
+            if self._parser.has_ended:
+                self.end()
+        return self._has_ended
+
+    def discard(self, seconds: float = DISCARD_TIMEOUT) -> None:
+        """End the exchange; read the rest of the body if that is quick, so that the connection can be reused."""
+        self._held.clear()
+        if not self._has_ended:
+            with suppress(NetworkError, TimeoutExpired):
+                self._read_rest(seconds, [])
+            self.has_response = True
+            self.end()
+
+    def close(self) -> None:
+        """End the exchange; read only data that has arrived already."""
+        self.discard(0)
+
+    def end(self) -> None:
+        """Pass on the connection, which may carry another request only if this exchange is complete."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.has_response = self.has_response or self._parser.has_ended
+            self.connection.end_response(self.method, self.head.status, has_surplus=self._parser.has_surplus)
+            self.connection.keep_alive = self.head.headers.get(b"keep-alive", b"")
+            self._on_end(self, is_reusable=self._has_sent_all and self._parser.allows_reuse)
+
+    def _read(self) -> bytes:
+        """Return the data of the body that has arrived; raises NetworkError if the body is truncated or not valid."""
+        block = self._parser.body()
+        self.response_bytes += len(block)
+        return block
+
+    def _read_rest(self, seconds: float, blocks: list[bytes]) -> None:
+        """Append the rest of the body to *blocks*, up to a limit; raises NetworkError or TimeoutExpired."""
+        wait, size = Wait(self._timeouts, seconds, self._awaited), 0
+        while not self._parser.has_ended and size < MAX_DISCARDED:
+            if block := self._read():
+                blocks.append(block)
+                size += len(block)
+            elif not self._parser.has_ended:
+                self._receive(wait)
+
+    # sending and receiving
+
+    def _send_request(self) -> None:
+        length, size = self._head.length, 0
+        self._write(self._head.data)
+        for block in self.request.body:
+            size += len(block)
+            if length is not None and size > length:
+                raise _body_changed()
+            if block or size != length:
+                self._write(block if length is not None else chunk(block))
+            if not self._may_send:
+                return
+        if length is None:
+            self._write(LAST_CHUNK)
+        elif size < length:
+            raise _body_changed()
+        self._has_sent_all = self._may_send
+
+    def _write(self, data: bytes) -> None:
+        """Send *data*, unless a response arrives that makes it unnecessary; b"" only looks for a response."""
+        unsent, wait = memoryview(data), None
+        if self.is_sent:
+            self._receive_early()
+        while unsent and self._may_send:
+            self.is_sent = True
+            try:
+                count = self.connection.send_now(unsent)
+            except OSError:
+                self._may_send = False
+                return
+            self.bytes_sent += count
+            unsent = unsent[count:]
+            if count:
+                wait = None
+            else:
+                wait = wait or Wait(self._timeouts, self._timeouts.write, self._awaited)
+                self._wait_to_send(wait)
+            if unsent:
+                self._receive_early()
+
+    def _wait_to_send(self, wait: Wait) -> None:
+        self._awaits_sending = True
+        try:
+            self.connection.wait(wait, receiving=self._parser.head is None, sending=True)
+        except TimeoutExpired:
+            if self._parser.head is None:
+                raise
+            self._may_send = False  # the response has arrived; the server need not read the rest of the request
+        self._awaits_sending = False
+
+    def _receive_early(self) -> None:
+        """Receive what has arrived of a response before the request was sent."""
+        if self._parser.head is None:
+            self._receive(None)
+
+    def _receive(self, wait: Wait | None) -> None:
+        """Receive data, or wait for some; without *wait*, receive only what has arrived."""
+        try:
+            data = self.connection.receive_now()
+        except OSError as error:
+            self._break(error.with_traceback(None))  # it refers to this frame, and the frame to the error
+            return
+        if data is None:
+            if wait is not None:
+                self._wait_for_data(wait)
+        elif data:
+            had_head = self._parser.head is not None
+            self._parser.receive(data)
+            if not had_head and self._parser.head is not None:
+                self._received_head(self._parser.head)
+        else:
+            self._parser.close()
+
+    def _wait_for_data(self, wait: Wait) -> None:
+        beside = self._beside
+        if (
+            self.connection.wait(wait, receiving=True, beside=beside[0] if beside else None)
+            and beside
+            and not beside[1]()
+        ):
+            self._beside = None
+
+    def _received_head(self, head: ResponseHead) -> None:
+        if head.status >= 300:
+            self._may_send = self._has_sent_all  # the rest of the request
+        if head.status == 407 and self.route.proxy:
+            raise self.route.proxy.refusal(head)
+
+    def _break(self, error: OSError) -> None:
+        """Process the failure of the connection; raises NetworkError if the headers of the response are missing."""
+        from xapi_cli.http.error_text import describe_error, requires_certificate
+
+        reason, hint = describe_error(error)
+        if self._parser.head is not None:
+            self._parser.close(reason, is_clean=False)
+        elif requires_certificate(error):
+            self.is_sent = False  # it is the end of the handshake: the server has not read the request
+            raise NetworkError(f"no TLS connection to {self.route}: {reason}", hint=hint) from error
+        else:
+            problem = f"the connection to {self.route} broke before the response: {reason}"
+            raise NetworkError(problem, hint=hint) from error
+
+    def _awaited(self) -> str:
+        """Return what the exchange waits for, as the start of the message about a timeout."""
+        if self._awaits_sending:
+            return f"{self.route} accepted no data"
+        return f"no response from {self.route}" if self._parser.head is None else f"no more data from {self.route}"
+
+    def _fail(self, error: NetworkError | TimeoutExpired) -> None:
+        """Record in *error* whether the request was sent, and add a hint if sending it again may have side effects."""
+        self.failure = error.kind  # not the error: its traceback refers to frames that refer to this object
+        error.sent = self.is_sent
+        head, proxy = self._parser.head, self.route.proxy
+        if head is None and proxy is not None and self.route.is_forwarded:
+            error.hint = proxy.hint
+        is_refused = head is not None and head.status >= 400
+        if error.sent and not is_refused and self.method not in IDEMPOTENT and not self.request.is_safe_to_resend:
+            error.may_be_processed = True
+            error.hint = f"the {self.method} may have been processed: check before you send it again"
+        _concern(error, self.request)
 
 
 def open_transport(
@@ -168,8 +447,8 @@ def open_transport(
 ) -> Transport:
     """Return a transport that trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
 
-    Both are read when a connection first needs them. The other parameters are those of
-     `Transport`, which adds no credentials and no cookies, and follows no redirects.
+    Both are read when a connection first needs them. The other parameters are those of `Transport`, which adds no
+    credentials and no cookies, and follows no redirects.
     """
 
     def context() -> "ssl.SSLContext":
@@ -197,205 +476,11 @@ def open_transport(
     )
 
 
-class _ResponseBody:
-    """The body of a response; *release* is called once, when reading ends."""
-
-    def __init__(self, exchange: "_BlockingExchange", release: Callable[[], None]) -> None:
-        self._exchange = exchange
-        self._release = release
-        self._has_ended = False
-        self._discard_timeout = DISCARD_TIMEOUT
-        self._held: list[bytes] = []
-        self._errors: list[NetworkError] = []  # the one that follows what is held
-
-    def __iter__(self) -> Iterator[bytes]:
-        while self._held:
-            yield self._held.pop(0)
-        while self._errors:
-            raise self._errors.pop()
-        while not self._has_ended:
-            data = None
-            try:
-                data = self._exchange.read_body()
-            except (NetworkError, TimeoutExpired) as error:
-                _record(error, self._exchange.request)
-                raise
-            finally:
-                if data is None:
-                    self._end()
-            if data is not None:
-                yield data
-
-    def hold(self) -> bool:
-        """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
-        if not self._has_ended:
-            self._discard_timeout = 0.0  # its time is used here
-            try:
-                if self._exchange.hold_body(self._held):
-                    self._end()
-            except NetworkError as error:
-                _record(error, self._exchange.request)
-                self._errors.append(error.with_traceback(None))
-                self._exchange.record.failure = None  # the body may not be needed
-                self.discard()
-        return self._has_ended
-
-    def discard(self) -> None:
-        """Close the body; discard its rest if that is quick, so that the connection can be reused."""
-        self._end(lambda: self._exchange.discard_body(self._discard_timeout))
-
-    def close(self) -> None:
-        """Close the body; discard only data that has arrived already."""
-        self._held.clear()
-        self._errors.clear()
-        self._end(lambda: self._exchange.discard_body(0))
-
-    def _end(self, discard: Callable[[], None] | None = None) -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            try:
-                if discard is not None:
-                    discard()
-            finally:
-                self._release()
+def _body_changed() -> XapiError:
+    return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
 
 
-class _BlockingExchange:
-    """Send *request*, with the request line and headers *head*, over *connection* and read the response."""
-
-    def __init__(self, connection: Connection, request: Request, head: RequestHead, timeouts: Timeouts) -> None:
-        self._connection, self.request, self._request_head, self._timeouts = connection, request, head, timeouts
-        self.record = Exchange(
-            connection.route,
-            request.method,
-            is_reused=connection.kind is not None,
-            over_tls=connection.tls is not None,
-            is_safe_to_resend=request.is_safe_to_resend,
-        )
-        self.record.attempt, self.record.is_login = request.attempt, request.is_login
-
-    def send(self) -> ResponseHead:
-        """Send the request and return the status line and headers of its response.
-
-        The response may arrive before the request is complete. Raises NetworkError
-        or TimeoutExpired.
-        """
-        if self.record.is_reused and not self._connection.is_idle():
-            raise NetworkError(f"{self._connection.route} closed the connection or sent unsolicited data")
-        try:
-            self._send_request()
-            wait = Wait(self._timeouts, self._timeouts.read, self.record.awaited)
-            while self.record.head is None:
-                self._receive(wait)
-        except TimeoutExpired as error:
-            self.record.record_sent(error)
-            raise
-        return self.record.head
-
-    def read_body(self) -> bytes | None:
-        """Return the next part of the response body, None at its end; raises NetworkError or TimeoutExpired."""
-        wait = None
-        try:
-            while not self.record.has_response:
-                if block := self.record.body():
-                    return block
-                if not self.record.has_response:
-                    wait = wait or Wait(self._timeouts, self._timeouts.read, self.record.awaited)
-                    self._receive(wait)
-        except TimeoutExpired as error:
-            self.record.record_sent(error)
-            raise
-        return None
-
-    def hold_body(self, blocks: list[bytes]) -> bool:
-        """Append the rest of the response body to *blocks*, within the limits of a body that is not needed.
-
-        Return whether it has ended; raises NetworkError.
-        """
-        wait, size = None, 0
-        try:
-            while not self.record.has_response and size < MAX_DISCARDED:
-                if block := self.record.body():
-                    blocks.append(block)
-                    size += len(block)
-                elif not self.record.has_response:
-                    wait = wait or Wait(self._timeouts, DISCARD_TIMEOUT, lambda: "no end")
-                    self._receive(wait)
-        except TimeoutExpired:
-            pass  # it can be read later
-        return self.record.has_response
-
-    def discard_body(self, seconds: float) -> None:
-        """Discard the rest of the response body, within *seconds*, as far as that keeps the connection."""
-        wait = Wait(self._timeouts, seconds, lambda: "no end")
-        self.record.discard()
-        try:
-            while not self.record.has_response:
-                self._receive(wait)
-        except TimeoutExpired:
-            self.record.expire()
-
-    def _send_request(self) -> None:
-        length = self._request_head.length
-        self._send(self._request_head.data, is_last=length == 0)
-        size = 0
-        for block in self.request.body:
-            # It could not be detected that the source of a body without a declared length yields less the second time.
-            self.record.is_replayable = length is not None
-            size += len(block)
-            if length is not None and size > length:
-                raise self._body_changed()
-            self._send(block if length is not None else chunk(block), is_last=size == length)
-            if self.record.stops_sending:
-                return
-        if length is None:
-            self._send(LAST_CHUNK, is_last=True)
-        elif size < length:
-            raise self._body_changed()
-
-    def _send(self, data: bytes, *, is_last: bool = False) -> None:
-        """Send *data*, the request line and headers in one call: each send(2) is a packet."""
-        self.record.offer(data, is_last=is_last)
-        wait = None
-        while self.record.is_sending:
-            if self.record.head is None:
-                self._receive(None)
-                if self.record.stops_sending:
-                    break
-            try:
-                count = self._connection.send_now(self.record.unsent)
-            except OSError:
-                self.record.cannot_send()
-                break
-            self.record.sent(count)
-            if count:
-                wait = None
-            else:
-                wait = wait or Wait(self._timeouts, self._timeouts.write, self.record.awaited)
-                self._wait_to_send(wait)
-
-    def _wait_to_send(self, wait: Wait) -> None:
-        try:
-            self._connection.wait(wait, receiving=self.record.head is None, sending=True)
-        except TimeoutExpired:
-            if not self.record.expire():
-                raise
-
-    def _receive(self, wait: Wait | None) -> None:
-        """Receive data; without *wait*, only what has arrived."""
-        data: bytes | OSError | None
-        try:
-            data = self._connection.receive(wait) if wait else self._connection.receive_now()
-        except OSError as error:
-            data = error.with_traceback(None)  # it refers to this frame, and the frame to the error
-        if data is not None:
-            self.record.receive(data)
-
-    def _body_changed(self) -> XapiError:
-        return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
-
-
-def _record(error: XapiError, request: Request) -> None:
+def _concern(error: XapiError, request: Request) -> None:
     """Record in *error* that it concerns *request*."""
     error.concerning(method=request.method, url=redact_url(request.url.partition("?")[0]))
 
