@@ -176,7 +176,7 @@ def test_the_examples_of_a_page_work_when_pasted(
     for profile in ("default", "staging"):
         assert xapi("login", "-p", profile, env=sandbox.settings).code == 0
     if args[:1] == ("api",):
-        assert xapi("api", "load", "/openapi.json", env=sandbox.settings).code == 0
+        assert xapi("api", "load", "/openapi/v1.json", env=sandbox.settings).code == 0
 
     assert pasted(xapi, examples, sandbox, tmp_path) == 0
 

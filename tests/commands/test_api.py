@@ -42,7 +42,7 @@ ENV = {"XAPI_BASE_URL": "https://api.test"}
 LOADED = Outcome(0, "", "xapi: loaded 3 operations of Pets 1.2 for profile default\n")
 NOTHING_LOADED = (
     "xapi: error: no API description is loaded for profile default; "
-    "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one\n"
+    "run `xapi api load FILE`, or `xapi api load /openapi/v1.json` if the API serves one\n"
 )
 
 
@@ -60,7 +60,7 @@ def test_the_document_of_the_sandbox_is_loaded_with_the_token_and_every_operatio
 ) -> None:
     xapi("login", env=sandbox.settings)
 
-    shown = xapi("api", "load", "/openapi.json", env=sandbox.settings)
+    shown = xapi("api", "load", "/openapi/v1.json", env=sandbox.settings)
 
     count = sum(len(methods) for methods in DOCUMENT["paths"].values())
     assert shown == Outcome(0, "", f"xapi: loaded {count} operations of xapi sandbox 1 for profile default\n")
@@ -87,7 +87,7 @@ def test_a_token_or_a_query_that_may_be_secret_is_not_stored(xapi: Xapi) -> None
     document = {**PETS, "paths": {f"/{token}": {"get": {"summary": token, "description": "a" * 480 + token}}}}
     with Server([request(), send(response("200 OK", json.dumps(document).encode()))]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": token}
-        assert xapi("api", "load", "/openapi.json?api_key=S3CRET", env=env).code == 0
+        assert xapi("api", "load", "/openapi/v1.json?api_key=S3CRET", env=env).code == 0
         assert "was loaded from a PATH with a query" in xapi("api", "diff", env=env).err
 
     [file] = (xapi.state / "api").iterdir()
@@ -278,7 +278,7 @@ def test_diff_reads_a_path_of_the_api_again(xapi: Xapi) -> None:
     old, new = (json.dumps({**PETS, "paths": {"/a": {method: {}}}}).encode() for method in ("get", "put"))
     scripts = [[request(), send(response("200 OK", document))] for document in (old, new)]
     with Server(*scripts) as server:
-        assert xapi("api", "load", "/openapi.json", env=bearing(server)).code == 0
+        assert xapi("api", "load", "/openapi/v1.json", env=bearing(server)).code == 0
         shown = xapi("api", "diff", env=bearing(server))
 
     assert (shown.code, shown.out) == (1, "GET\t/v2/a\tremoved\nPUT\t/v2/a\tadded\n")

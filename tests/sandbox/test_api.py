@@ -140,8 +140,19 @@ def test_projects_can_be_filtered(client: httpx.Client) -> None:
 
     everything = client.get("/x-api/projects", headers=bearer(token)).json()
     archived = client.get("/x-api/projects", params={"status": "archived"}, headers=bearer(token)).json()
-    assert [project["id"] for project in everything] == [1, 2, 3]
-    assert archived == [{"id": 3, "name": "Autumn League", "status": "archived"}]
+    recent = client.get("/x-api/projects", params={"modifiedSince": "2026-02-01"}, headers=bearer(token)).json()
+    assert [[project["id"] for project in found] for found in (everything, archived, recent)] == [[1, 2, 3], [3], [2]]
+    assert everything[0].keys() == {"id", "name", "status", "modified", "link"}
+
+
+def test_a_project_has_details_which_can_be_changed(client: httpx.Client) -> None:
+    headers = bearer(log_in(client))
+
+    changed = client.post("/x-api/projects/2", json={"name": "New", "id": 9}, headers=headers).json()
+    assert (changed["id"], changed["name"], changed["owner"]["name"]) == (2, "New", "Mara Master")
+    assert client.get(changed["link"], headers=headers).json() == changed
+    assert client.get("/x-api/projects/9", headers=headers).status_code == 404
+    assert client.post("/x-api/projects/2", content=b"[", headers=headers).status_code == 422
 
 
 def test_an_unknown_resource_is_404_only_with_a_token(client: httpx.Client) -> None:

@@ -6,19 +6,22 @@ The text of `id` and `json` is passed through verbatim, so that the notation of 
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from xapi_cli.errors import InvalidLine, UsageError
 from xapi_cli.http import urls
-from xapi_cli.request import items
+from xapi_cli.request import items, read_only
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call, Header
 from xapi_cli.request.json.syntax import Number, strict
 from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable, shortened
+
+if TYPE_CHECKING:
+    from xapi_cli.runtime import Runtime
 
 MAX_LINE = 16 * 1024 * 1024  # bytes
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
@@ -203,6 +206,22 @@ def _expect(text: str, at: int, character: str) -> int:
 def _skip(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
+
+
+def resolver(context: "Runtime") -> Callable[[Members], Call]:
+    """Return the function that makes the call of a line; raises UsageError if read-only mode refuses the headers."""
+    base_url, defaults = context.base_url, context.default_headers
+    remedy = context.write_remedy if context.settings.read_only else None
+    if remedy is not None:
+        read_only.check("GET", (name for name, _ in defaults), remedy=remedy)
+
+    def resolve(members: Members) -> Call:
+        made = call(members, base_url)
+        if remedy is not None:
+            read_only.check(made.method, (name for name, _ in made.headers), remedy=remedy)
+        return made._replace(headers=items.with_defaults(made.headers, defaults)) if defaults else made
+
+    return resolve
 
 
 def call(found: Members, base_url: str) -> Call:

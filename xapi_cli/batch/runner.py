@@ -43,11 +43,12 @@ from xapi_cli.errors import (
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.content_coding import decode
 from xapi_cli.request.calls import displayed_without_query
-from xapi_cli.request.send import Sender
+from xapi_cli.request.send import Outcome, Sender
 from xapi_cli.system import signals
 from xapi_cli.system.render import decimal
 
 if TYPE_CHECKING:
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.http.messages import Request, Response
     from xapi_cli.request.calls import Call
     from xapi_cli.runtime import Runtime
@@ -122,7 +123,7 @@ class Runner:
         self._limiter = RateLimiter(rate)
         self.pauses = 0
         context.transport = self._transport = context.open_transport(on_request=self._before, on_response=self._after)
-        self._tokens = context.tokens(perform=self.in_main)
+        self.tokens = context.tokens(perform=self.in_main)
         self._main = threading.get_ident()
         self._current = _Current()
         # Unlike the locks of other queues, the C methods of these are safe in signal handlers.
@@ -176,6 +177,20 @@ class Runner:
         yield self.rest()
         if self._failure is not None:
             raise self._failure
+
+    def send(self, call: "Call") -> "Outcome":
+        """Return the final response to *call*, sent in this thread; its body is not read yet."""
+        sender = Sender(
+            self._transport,
+            self._base_url,
+            self._tokens_for(call),
+            retries=self._retries,
+            replays=MAX_REPLAYS,
+            deadline=self._deadline,
+            note=self._count_retry,
+            sleep=self._wait,
+        )
+        return sender.send(call)
 
     def stop(self) -> None:
         """Take no more tasks, and end all waits; requests in flight finish. Not for signal handlers."""
@@ -360,23 +375,12 @@ class Runner:
 
     def _exchange(self, task: Task, call: "Call") -> Result:
         """Send *call* as `request` does, and read the body of its response."""
-        is_set_by_user = authorization.is_set_by_user(call.headers)
-        tokens = None if is_set_by_user else self._tokens
-        sender = Sender(
-            self._transport,
-            self._base_url,
-            tokens,
-            retries=self._retries,
-            replays=MAX_REPLAYS,
-            deadline=self._deadline,
-            note=self._count_retry,
-            sleep=self._wait,
-        )
-        outcome = sender.send(call)
+        outcome = self.send(call)
         response = outcome.response
         if outcome.is_rejection:
             response.discard()
             message = f"{call.method} {displayed_without_query(call.url)} responded with 401"
+            tokens = self._tokens_for(call)
             hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
             raise TokenRejected(message, hint=hint)
         try:
@@ -385,6 +389,9 @@ class Runner:
             response.close()
             raise
         return Result(task, None, response.status, response.raw_headers, body)
+
+    def _tokens_for(self, call: "Call") -> "TokenSource | None":
+        return None if authorization.is_set_by_user(call.headers) else self.tokens
 
     def _before(self, request: "Request") -> None:
         """Wait until *request* may be sent."""

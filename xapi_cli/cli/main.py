@@ -36,6 +36,7 @@ HEADINGS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Requests": {
         "request": Entry("Send a request with the stored token."),
+        "each": Entry("Send one request for each row of a list."),
         "batch": Entry("Send many requests concurrently, one for each line of JSON."),
         "exec": Entry("Run a command with the token in its environment."),
         "proxy": Entry("Serve the API to other programs without giving them the token."),

@@ -3,7 +3,7 @@
 Examples:
 
 \b
-  xapi api load /openapi.json
+  xapi api load /openapi/v1.json
   xapi api show POST /x-api/echo
   xapi api diff
 """
@@ -71,7 +71,7 @@ def load(ctx: typer.Context, source: Source) -> None:
     Examples:
 
     \b
-      xapi api load /openapi.json
+      xapi api load /openapi/v1.json
       xapi api load openapi.json -p staging
     """
     runtime: Runtime = ctx.obj

@@ -20,9 +20,7 @@ from xapi_cli.batch.runner import Runner
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.errors import ClosedPipe, Interrupted, InvalidLine, OutputError, UsageError, XapiError
 from xapi_cli.http import retry
-from xapi_cli.request import read_only
 from xapi_cli.request.calls import Call
-from xapi_cli.request.items import with_defaults
 from xapi_cli.request.reason import reason
 from xapi_cli.system.files import Replacement, comparable, write_error
 from xapi_cli.system.redact import redact_url
@@ -104,7 +102,7 @@ def batch(
     terminal = context.terminal
     selected = None if shard is None else lines.parse_shard(shard)
     per_second = None if rate is None else parse_rate(rate)
-    resolve = _resolver(context)
+    resolve = lines.resolver(context)
     with ExitStack() as stack:
         terminal.write(b"")  # raises if stdout is closed
         source = _open_input(file, terminal, stack)
@@ -134,22 +132,6 @@ def batch(
 
 
 # before anything is sent
-
-
-def _resolver(context: "Runtime") -> Callable[[Members], Call]:
-    """Return the function that makes the call of a line; raises UsageError if read-only mode refuses the headers."""
-    base_url, defaults = context.base_url, context.default_headers
-    remedy = context.write_remedy if context.settings.read_only else None
-    if remedy is not None:
-        read_only.check("GET", (name for name, _ in defaults), remedy=remedy)
-
-    def resolve(members: Members) -> Call:
-        call = lines.call(members, base_url)
-        if remedy is not None:
-            read_only.check(call.method, (name for name, _ in call.headers), remedy=remedy)
-        return call._replace(headers=with_defaults(call.headers, defaults)) if defaults else call
-
-    return resolve
 
 
 def _open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> BinaryIO:

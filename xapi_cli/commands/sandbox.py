@@ -30,9 +30,22 @@ ExpiresIn = Annotated[
     int, typer.Option("--expires-in", min=1, metavar="SECONDS", help="Lifetime of the tokens that it issues.")
 ]
 
+Slow = Annotated[
+    float, typer.Option("--slow", min=0, metavar="SECONDS", help="Time that the details of a project take.")
+]
+ForgetAfter = Annotated[
+    int | None, typer.Option("--forget-after", min=1, metavar="N", help="Invalidate a token after N requests.")
+]
+
 
 @settings_flags(*MESSAGES)
-def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592_000) -> None:
+def sandbox(
+    ctx: typer.Context,
+    port: Port = None,
+    expires_in: ExpiresIn = 2_592_000,
+    slow: Slow = 0.0,
+    forget_after: ForgetAfter = None,
+) -> None:
     """Run a local test server that behaves like the API.
 
     Prints the base URL and test credentials on stdout as shell `export` lines,
@@ -57,7 +70,7 @@ def sandbox(ctx: typer.Context, port: Port = None, expires_in: ExpiresIn = 2_592
     log = _log(runtime.terminal)
 
     def listen(port: int) -> Sandbox:
-        return Sandbox(port, expires_in, log)
+        return Sandbox(port, expires_in, log, slow=slow, forget_after=forget_after)
 
     with suppress(KeyboardInterrupt), _listening(runtime.terminal, port, listen) as server:  # Ctrl-C is the usual end
         try:

@@ -232,7 +232,7 @@ def loaded(state: StateDirectory, profile: str) -> Summary:
     """Return the summary of *profile*; raises UsageError if none is loaded."""
     found = read(state, profile)
     if found is None:
-        hint = "run `xapi api load FILE`, or `xapi api load /openapi.json` if the API serves one"
+        hint = "run `xapi api load FILE`, or `xapi api load /openapi/v1.json` if the API serves one"
         raise UsageError(f"no API description is loaded for profile {printable(profile)}", hint=hint)
     return found
 

@@ -120,17 +120,19 @@ def parse(
     headers: Sequence[str] = (),
     before: int = 1,
     read: Callable[[str], str] | None = None,
+    check_json: bool = True,
 ) -> Items:
     """Parse *headers*, the values of `-H`, and then the ITEMs *arguments*.
 
     *before* is the number of arguments that precede *arguments*; error messages state positions. *read* returns the
-    text of a file, for headers and query parameters whose value is in one. Raises UsageError.
+    text of a file, for headers and query parameters whose value is in one. Without *check_json*, the value of a JSON
+    field may be no JSON yet. Raises UsageError.
     """
     items = Items()
     for text in headers:
         _add_header(items, *header(text))
     for position, argument in enumerate(arguments, before + 1):
-        _add(items, _item(argument, position), position, read)
+        _add(items, _item(argument, position), position, read, check_json=check_json)
     return items
 
 
@@ -217,7 +219,7 @@ def _item(argument: str, position: int) -> _Split:
     raise UsageError(f"argument {position} is not an ITEM (not shown: it may be a secret)", hint=hint)
 
 
-def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] | None) -> None:
+def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] | None, *, check_json: bool) -> None:
     name, separator, value, _ = item
     where = f"argument {position} ({printable(name)})"
     is_in_file = separator in (":@", "==@")
@@ -232,7 +234,7 @@ def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] |
         case "@":
             items.parts.append(_upload(name, _file_name(value, where)))
         case _:
-            items.parts.append(_field(item, where))
+            items.parts.append(_field(item, where, check_json=check_json))
 
 
 def _text_of_file(items: Items, item: _Split, where: str, read: Callable[[str], str] | None) -> str:
@@ -246,11 +248,11 @@ def _text_of_file(items: Items, item: _Split, where: str, read: Callable[[str], 
     return text
 
 
-def _field(item: _Split, where: str) -> Field:
+def _field(item: _Split, where: str, *, check_json: bool) -> Field:
     name, separator, value, written = item
     is_json, is_path = separator.startswith(":"), separator.endswith("@")
     path = _file_name(value, where) if is_path else None
-    text = None if is_path else _checked_json(value, where, name) if is_json else value
+    text = None if is_path else _checked_json(value, where, name) if is_json and check_json else value
     return Field(name, text, path, is_json, written if any(mark in written for mark in "[]\\") else "")
 
 

@@ -17,12 +17,20 @@ __all__ = ["MASTER", "MEMBER", "MONTH", "PATHS", "Sandbox", "User"]
 class Sandbox(Accounts):
     """A context manager that serves the API on loopback; *port* 0 selects a free port.
 
-    *expires_in* is the lifetime of tokens in seconds. Threads call *on_response* with method, path and status of each
-    response. Raises UsageError if the port cannot be used.
+    *expires_in* is the lifetime of tokens in seconds; *slow* and *forget_after* are those of `Accounts`. Threads call
+    *on_response* with method, path and status of each response. Raises UsageError if the port cannot be used.
     """
 
-    def __init__(self, port: int = 0, expires_in: int = MONTH, on_response: OnResponse | None = None) -> None:
-        super().__init__(expires_in)
+    def __init__(
+        self,
+        port: int = 0,
+        expires_in: int = MONTH,
+        on_response: OnResponse | None = None,
+        *,
+        slow: float = 0.0,
+        forget_after: int | None = None,
+    ) -> None:
+        super().__init__(expires_in, slow=slow, forget_after=forget_after)
         self._server = Server.listening(port, self, on_response)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 

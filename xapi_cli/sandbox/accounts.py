@@ -3,9 +3,22 @@
 import secrets
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 MONTH = 30 * 24 * 60 * 60  # seconds
+
+PROJECTS: tuple[dict[str, Any], ...] = tuple(
+    {"id": number, "name": name, "status": status, "modified": modified, "link": f"/x-api/projects/{number}"}
+    for number, name, status, modified in (
+        (1, "Winter Cup", "active", "2026-01-10T09:00:00Z"),
+        (2, "Spring Open", "active", "2026-04-02T12:30:00Z"),
+        (3, "Autumn League", "archived", "2025-10-20T18:00:00Z"),
+    )
+)
+_DETAILS = {"owner": {"name": "Mara Master", "email": "master@example.com"}, "teams": ["red", "blue"]}
 
 
 @dataclass(frozen=True)
@@ -25,10 +38,15 @@ MEMBER = User(2, "member@example.com", "Mika Member", master=False, password="on
 
 
 class Accounts:
-    """Issues and checks tokens with a lifetime of *expires_in* seconds; can be used from several threads."""
+    """Issues and checks tokens with a lifetime of *expires_in* seconds; can be used from several threads.
 
-    def __init__(self, expires_in: int) -> None:
-        self.expires_in = expires_in
+    A token becomes invalid after *forget_after* requests. The details of a project take *slow* seconds.
+    """
+
+    def __init__(self, expires_in: int, *, slow: float = 0.0, forget_after: int | None = None) -> None:
+        self.expires_in, self.slow, self._forget_after = expires_in, slow, forget_after
+        self.projects = {str(each["id"]): each | _DETAILS for each in PROJECTS}
+        self._uses: Counter[str] = Counter()
         self.login_attempts = 0
         self.logins = 0
         self.requests = 0  # API requests without logins, including rejected ones
@@ -53,6 +71,10 @@ class Accounts:
         """Return the user of *token*, or None if it is unknown, expired or revoked."""
         with self._lock:
             user, expires_at = self._tokens.get(token, (None, 0.0))
+            self._uses[token] += 1
+            if self._forget_after is not None and self._uses[token] > self._forget_after:
+                self._tokens.pop(token, None)
+                return None
             return user if time.monotonic() < expires_at else None
 
     def revoke_tokens(self) -> int:
@@ -62,6 +84,14 @@ class Accounts:
             revoked = len(self._tokens)
             self._tokens.clear()
             return revoked
+
+    def change(self, project: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+        """Change fields of *project*, other than its id and its link, and return it."""
+        with self._lock:
+            fixed = {name: project[name] for name in ("id", "link")}
+            modified = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            project.update(changes | fixed | {"modified": modified})
+            return dict(project)
 
     def count(self, status: int) -> None:
         """Count an API request with the response *status*."""

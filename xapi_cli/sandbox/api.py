@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.message import Message
@@ -9,18 +10,16 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from xapi_cli.sandbox import description
-from xapi_cli.sandbox.accounts import Accounts, User
+from xapi_cli.sandbox.accounts import PROJECTS, Accounts, User
 from xapi_cli.sandbox.request_body import RequestBody
 
-PROJECTS = (
-    {"id": 1, "name": "Winter Cup", "status": "active"},
-    {"id": 2, "name": "Spring Open", "status": "active"},
-    {"id": 3, "name": "Autumn League", "status": "archived"},
-)
+_DETAILS = "/x-api/projects/"
 PATHS = (  # method, path, purpose
     ("POST", "/x-api/token", "issues a token"),
     ("GET", "/x-api/me", "the user of the token"),
-    ("GET", "/x-api/projects", "three projects; filter with status==active"),
+    ("GET", "/x-api/projects", "three projects; filter with status==active or modifiedSince==TIME"),
+    ("GET", "/x-api/projects/{id}", "a project with its owner and teams"),
+    ("POST", "/x-api/projects/{id}", "changes fields of a project"),
     ("any", "/x-api/echo", "repeats the request"),
     ("GET", description.PATH, "describes the API, for xapi api load"),
     ("POST", "/sandbox/kill-tokens", "invalidates all tokens"),
@@ -112,7 +111,7 @@ def _api(request: SandboxRequest, accounts: Accounts) -> Response:
         return _challenge(401, "invalid_token", "the token is unknown or has expired")
     if not user.master:
         return _challenge(403, "insufficient_scope", "only users with master rights may use this API")
-    return _resource(request, user)
+    return _resource(request, user, accounts)
 
 
 def _challenge(status: int, code: str | None, description: str) -> Response:
@@ -121,15 +120,38 @@ def _challenge(status: int, code: str | None, description: str) -> Response:
     return error(status, code or "unauthorized", description, {"WWW-Authenticate": challenge})
 
 
-def _resource(request: SandboxRequest, user: User) -> Response:
+def _resource(request: SandboxRequest, user: User, accounts: Accounts) -> Response:
     if request.path == "/x-api/echo":
         return Response(200, _echo(request))
-    if request.path not in {"/x-api/me", "/x-api/projects"}:
-        return error(404, "not_found", "unknown resource")
     if request.path == "/x-api/me":
         return _only_get(request, {"id": user.number, "email": user.email, "name": user.name, "rights": "master"})
-    status = dict(parse_qsl(request.query)).get("status")
-    return _only_get(request, [project for project in PROJECTS if status in {None, project["status"]}])
+    if request.path.startswith(_DETAILS):
+        return _project(request, accounts)
+    if request.path != "/x-api/projects":
+        return error(404, "not_found", "unknown resource")
+    query = dict(parse_qsl(request.query))
+    status, since = query.get("status"), query.get("modifiedSince", "")
+    found = [
+        each for each in accounts.projects.values() if status in {None, each["status"]} and each["modified"] > since
+    ]
+    return _only_get(request, [{name: each[name] for name in PROJECTS[0]} for each in found])
+
+
+def _project(request: SandboxRequest, accounts: Accounts) -> Response:
+    """Return the project in the path, or change it with the JSON object in the body."""
+    project = accounts.projects.get(request.path.removeprefix(_DETAILS))
+    if project is None:
+        return error(404, "not_found", "there is no such project")
+    if request.method == "POST":
+        try:
+            changes = json.loads(b"".join(request.body.chunks(limit=_FORM_LIMIT)))
+        except ValueError:
+            changes = None
+        if not isinstance(changes, dict):
+            return error(422, "invalid_request", "the body must be a JSON object")
+        return Response(200, accounts.change(project, changes))
+    time.sleep(accounts.slow)
+    return _only_get(request, project)
 
 
 def _only_get(request: SandboxRequest, content: Any) -> Response:

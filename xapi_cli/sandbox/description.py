@@ -1,8 +1,8 @@
-"""The description of the sandbox's own API, which it serves at /openapi.json, in OpenAPI 3.1."""
+"""The description of the sandbox's own API, which it serves at /openapi/v1.json, in OpenAPI 3.1."""
 
 from typing import Any
 
-PATH = "/openapi.json"
+PATH = "/openapi/v1.json"
 
 
 def _reply(text: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -22,6 +22,9 @@ def _object(required: list[str] | None = None, **properties: dict[str, Any]) -> 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
 _STATUS = {"type": "string", "enum": ["active", "archived"]}
+_TIME = {"type": "string", "format": "date-time"}
+_TEAMS = {"type": "array", "items": _TEXT}
+_CHANGES = _object(name=_TEXT, status=_STATUS, teams=_TEAMS)
 _ERROR = _reply("the error in the format of RFC 6749", _schema("Error"))
 _TOKEN_FORM = _object(
     ["grant_type", "username", "password"],
@@ -73,7 +76,8 @@ DOCUMENT: dict[str, Any] = {
                 "operationId": "projects",
                 "summary": "List the projects",
                 "parameters": [
-                    {"name": "status", "in": "query", "description": "Only projects in this state", "schema": _STATUS}
+                    {"name": "status", "in": "query", "description": "Only projects in this state", "schema": _STATUS},
+                    {"name": "modifiedSince", "in": "query", "description": "Only later changes", "schema": _TIME},
                 ],
                 "responses": {
                     "200": _reply("the projects", {"type": "array", "items": _schema("Project")}),
@@ -81,6 +85,20 @@ DOCUMENT: dict[str, Any] = {
                     "403": _ERROR,
                 },
             }
+        },
+        "/x-api/projects/{id}": {
+            "parameters": [{"name": "id", "in": "path", "required": True, "schema": _NUMBER}],
+            "get": {
+                "operationId": "project",
+                "summary": "Show a project with its owner and teams",
+                "responses": {"200": _reply("the project", _schema("Details")), "404": _ERROR},
+            },
+            "post": {
+                "operationId": "change-project",
+                "summary": "Change fields of a project",
+                "requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}},
+                "responses": {"200": _reply("the project", _schema("Details")), "404": _ERROR, "422": _ERROR},
+            },
         },
         "/x-api/echo": {method: _echo(method) for method in ("get", "post", "put", "patch", "delete")},
         "/sandbox/kill-tokens": {
@@ -104,7 +122,10 @@ DOCUMENT: dict[str, Any] = {
         "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         "schemas": {
             "User": _object(id=_NUMBER, email=_TEXT, name=_TEXT, rights=_TEXT),
-            "Project": _object(id=_NUMBER, name=_TEXT, status=_STATUS),
+            "Project": _object(id=_NUMBER, name=_TEXT, status=_STATUS, modified=_TIME, link=_TEXT),
+            "Details": {
+                "allOf": [_schema("Project"), _object(owner=_object(name=_TEXT, email=_TEXT), teams=_TEAMS)],
+            },
             "Token": _object(access_token=_TEXT, token_type=_TEXT, expires_in=_NUMBER),
             "Echo": _object(method=_TEXT, path=_TEXT, length=_NUMBER, sha256=_TEXT, text=_TEXT),
             "Error": _object(error=_TEXT, error_description=_TEXT),

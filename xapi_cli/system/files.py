@@ -175,20 +175,20 @@ class Replacement:
 
     def __init__(self, name: str | Path, *, mode: int = 0o666, is_own: bool = False, sync: bool = False) -> None:
         self.is_direct = False  # whether the target is not a regular file
-        self._name, self._mode, self._is_own, self._sync = str(name), mode, is_own, sync
+        self.name, self._mode, self._is_own, self._sync = str(name), mode, is_own, sync
         self._target = os.path.realpath(name)  # a symbolic link stays
         self._new: str | None = None  # the path of the new file, if it has one
 
     def open(self) -> None:
         """Open the new file; a failure needs no cleanup."""
-        if (number := _descriptor_in(self._name)) is not None:  # opening it by name would reset its offset
+        if (number := _descriptor_in(self.name)) is not None:  # opening it by name would reset its offset
             self.file, self.is_direct = open(os.dup(number), "wb", buffering=0), True  # noqa: SIM115
             return
-        if not self._name or self._name.endswith((os.sep, "/")):
-            open(self._name, "wb").close()  # fails with the reason
+        if not self.name or self.name.endswith((os.sep, "/")):
+            open(self.name, "wb").close()  # fails with the reason
         old = _status(self._target)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            self.file, self.is_direct = open(os.open(self._name, os.O_WRONLY), "wb", buffering=0), True  # noqa: SIM115
+            self.file, self.is_direct = open(os.open(self.name, os.O_WRONLY), "wb", buffering=0), True  # noqa: SIM115
             return
         if old is not None and not os.access(self._target, os.W_OK):
             raise PermissionError(errno.EACCES, "the file is read-only")

@@ -1,0 +1,191 @@
+"""`xapi each`: one request for each row, from the rows to the file."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, request, send, wait_for
+from xapi_cli.sandbox import Sandbox
+
+DETAILS = ("--list", "/x-api/projects", "/x-api/projects/{id}")
+NAMES = ["Winter Cup", "Spring Open", "Autumn League"]
+
+
+@pytest.fixture
+def forgetful() -> Iterator[Sandbox]:
+    """A sandbox in which each token becomes invalid after two requests."""
+    with Sandbox(forget_after=2) as server:
+        yield server
+
+
+def rows_of(outcome: Outcome) -> list[Any]:
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_a_list_becomes_a_table_although_the_token_is_invalidated_half_way(
+    xapi: Xapi, forgetful: Sandbox, tmp_path: Path
+) -> None:
+    file = tmp_path / "projects.csv"
+    args = ("--csv", "--fields", "id,name,owner.email", "-o", str(file), "-j", "1")
+    outcome = xapi("each", *DETAILS, *args, env=forgetful.settings)
+
+    assert (outcome.code, outcome.out) == (0, "")
+    assert file.read_text().splitlines() == [
+        "id,name,owner.email",
+        *(f"{number},{name},master@example.com" for number, name in enumerate(NAMES, 1)),
+    ]
+    assert forgetful.logins == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/x-api/projects/{id}", '[{"id": 1}, {"id": 2}, {"id": 3}]'),
+        ("/x-api/projects/{id}", '{"id": 1}\n{"id": 2}{\n"id": 3}'),
+        ("/x-api/projects/{id}", "\ufeffid;x\r\n1;a\r\n2;b\r\n\r\n3;c\r\n"),
+        ("/x-api/projects/{id.of}", '[{"id.of": 1}, {"id": {"of": 2}}, {"id": {"of": "3"}}]'),
+        ("/x-api/projects/{}", "1\n2\n3"),
+        ("/x-api/projects/{}", '"1"\n"2"\n"3"\n'),
+        ("{link}", json.dumps([{"link": f"/x-api/projects/{number}"} for number in (1, 2, 3)])),
+    ],
+)
+def test_rows_come_in_each_format(xapi: Xapi, sandbox: Sandbox, path: str, data: str) -> None:
+    for text in (data.encode(), data.removeprefix("\ufeff").encode("utf-16")):
+        outcome = xapi("each", path, input=text, env=sandbox.settings)
+
+        assert (outcome.code, [row["name"] for row in rows_of(outcome)]) == (0, NAMES), outcome
+
+
+def test_a_post_for_each_row_of_a_sheet_is_shown_first_then_sent_and_what_failed_is_sent_again(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sheet, rest = tmp_path / "fields.csv", tmp_path / "rest.jsonl"
+    sheet.write_text('id,name,teams\n1,"Cup, the ""first""",["a"]\n9,x,[]\n2,1.10,TRUE\n')
+    args = ("each", "--from", str(sheet), "POST", "/x-api/projects/{id}", "name={name}", "teams:={teams}")
+
+    shown = xapi(*args, "--dry-run", env=sandbox.settings)
+    assert sandbox.requests == 0
+    sent = xapi(*args, "--failed", str(rest), env=sandbox.settings)
+    again = xapi("batch", str(rest), env=sandbox.settings)
+
+    bodies = [{"name": 'Cup, the "first"', "teams": ["a"]}, {"name": "x", "teams": []}, {"name": "1.10", "teams": True}]
+    assert [line["json"] for line in rows_of(shown)] == bodies
+    assert (sent.code, [row["name"] for row in rows_of(sent)]) == (4, ['Cup, the "first"', "1.10"])
+    assert "row 2 (line 3): POST " in sent.err
+    assert "responded with 404: there is no such project" in sent.err
+    assert [line["path"] for line in map(json.loads, rest.read_text().splitlines())] == ["/x-api/projects/9"]
+    assert rest.stat().st_mode & 0o777 == 0o600
+    assert (again.code, rows_of(again)[0]["status"]) == (4, 404)
+
+
+def test_only_what_has_changed_since_the_last_run_is_fetched(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    time, file = tmp_path / "last-run", tmp_path / "changed.csv"
+    args = ("each", "--list", "/x-api/projects", "--since", f"modifiedSince={time}", "{link}", "--csv", "-o", str(file))
+
+    assert xapi(*args, env=sandbox.settings).code == 0
+    date, subject = time.read_text().splitlines()
+    assert len(file.read_text().splitlines()) == 4
+    assert subject == f"{sandbox.base_url} /x-api/projects"
+    assert xapi(*args, env=sandbox.settings).code == 0
+    assert file.read_text() == ""
+    assert time.read_text().splitlines()[0] >= date
+
+    other = xapi(*args[:2], "/x-api/other", *args[3:], env=sandbox.settings)
+    assert (other.code, "the time of another list" in other.err) == (2, True)
+
+
+def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path: Path) -> None:
+    is_listed = threading.Event()
+    empty = b"HTTP/1.1 200 OK\r\nDate: Sat, 28 Nov 2026 19:00:00 GMT\r\nContent-Length: 2\r\n\r\n[]"
+    with Server([request(), wait_for(is_listed), send(empty)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        args = ("each", "--list", "/l", "--since", f"s={tmp_path / 'last'}", "/d/{id}")
+        first = xapi.start(*args, env=env)
+        while not server.received:
+            assert first.poll() is None
+        second = xapi(*args, env=env)
+        is_listed.set()
+        out, err = first.communicate(timeout=60)
+
+    assert (second.code, second.out, f"(process {first.pid})" in second.err) == (0, "", True)
+    assert (first.returncode, out, err) == (0, b"", b"")
+    assert (tmp_path / "last").read_text().startswith("2026-11-28T18:59:5")
+
+
+@pytest.mark.parametrize(
+    ("args", "data", "code", "message"),
+    [
+        (("/d/{id}",), "", 2, "the input is empty; the command before the pipe has failed"),
+        (("/d/{id}",), "1\n2\n", 2, "has no column id; it has 1"),
+        (("/d/{id}",), "id,id\n1,2\n", 2, "has the column id twice"),
+        (("/d/{id}",), 'id\n"a\n', 2, "line 2 of the CSV input is not valid"),
+        (("/d/{id}",), '[{"id": 1}, {"id"', 2, "line 1 of the input is not valid: the input ends inside a value"),
+        (("/d/{id}",), '{"items": [{"id": 1}]}', 2, "use --items items"),
+        (("/d/{id}",), b"id\n\xe9\n", 2, "not valid UTF-8"),
+        (("/list", "/d/{id}"), "[]", 2, "--list"),
+        (("/d/{id}", "/etc/passwd"), "[]", 2, "--list"),
+        (("/d/{{id}}",), "[]", 2, "write {id}"),
+        (("/d/{ id }",), "[]", 2, "write {id}"),
+        (("/d/:id",), "[]", 2, "every row would send the same request; write {id}"),
+        (("/d/%s",), "[]", 2, "every row would send the same request; write {name}"),
+        (("/{}/{id}",), "[]", 2, "cannot be combined"),
+        (("--since", "2026-01-01", "--list", "/l", "/d/{id}"), "", 2, "--since is not NAME=FILE"),
+        (("-d", '{"a": 1}', "POST", "/d/{id}"), "[]", 2, "let jq build the body"),
+        (("--csv", "--full", "/d/{id}"), "[]", 2, "--csv and --full cannot be combined"),
+        (("DELETE", "/x-api/projects/{id}"), "id,x\n,1\n", 2, "row 1 (line 2): the field id is empty"),
+        (("DELETE", "/x-api/projects/{id}"), '[{"id": ".."}]', 2, "the path has a segment . or .."),
+        (("POST", "/d", "a:={a}"), "a,b\nx,1\n", 2, "the field a is not valid JSON"),
+        (("POST", "/d", "a={a}"), '[{"a": [1]}]', 2, "the field a is an array"),
+        (("{link}",), '[{"link": "http://127.0.0.1:1/x"}]', 2, "the link leads to another origin"),
+        (("/x-api/projects/{id}", "--csv", "--fields", "id,Name"), '[{"id": 1}]', 6, "no row has the field Name"),
+        (("--list", "/x-api/me", "/d/{id}"), "", 6, "the list is not usable: it is not a JSON array"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], data: str | bytes, code: int, message: str
+) -> None:
+    outcome = xapi("each", *args, input=data, env=sandbox.settings)
+
+    assert (outcome.code, message in outcome.err) == (code, True), outcome.err
+    assert code == 6 or sandbox.requests == 0
+
+
+def test_no_rows_are_success_and_with_fields_the_header_is_printed(xapi: Xapi, sandbox: Sandbox) -> None:
+    assert xapi("each", "/d/{id}", input="[]", env=sandbox.settings) == Outcome(0)
+    table = xapi("each", "/d/{id}", "--csv", "--fields", "id,name", input="[]", env=sandbox.settings)
+    assert table == Outcome(0, "id,name\n")
+
+
+def test_a_failed_row_leaves_the_file_unless_partial_is_given(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_text("before")
+    args = ("each", "/x-api/projects/{}", "-o", str(file))
+
+    assert xapi(*args, input="1\n9\n", env=sandbox.settings).code == 4
+    assert file.read_text() == "before"
+    assert xapi(*args, "--partial", input="1\n9\n", env=sandbox.settings).code == 4
+    assert json.loads(file.read_text())["name"] == "Winter Cup"
+
+
+def test_full_lines_have_the_row_and_its_number(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("each", "/x-api/projects/{}", "--full", input="3\n9\n", env=sandbox.settings)
+
+    assert [(line["id"], line["row"], line["status"]) for line in rows_of(outcome)] == [(1, "3", 200), (2, "9", 404)]
+
+
+def test_a_request_with_query_header_and_the_row_as_its_body(xapi: Xapi, sandbox: Sandbox) -> None:
+    args = ("PUT", "/x-api/echo", "q=={a b}", "q==2", "X-Id:{id}", "-H", "X-Two: {id}", "-d", "{}")
+    outcome = xapi("each", *args, input='[{"a b": "x&y", "id": 1.10}]', env=sandbox.settings)
+
+    (echo,) = rows_of(outcome)
+    assert (echo["query"], echo["headers"]["x-id"], echo["headers"]["x-two"]) == (
+        [["q", "x&y"], ["q", "2"]],
+        "1.10",
+        "1.10",
+    )
+    assert echo["text"] == '{"a b": "x&y", "id": 1.10}'

@@ -1,0 +1,1 @@
+"""`xapi each`: one request for each row of a list."""

@@ -1,0 +1,111 @@
+"""Write JSON objects as CSV (RFC 4180) with a header row: UTF-8 without a byte order mark, lines end with LF.
+
+The columns are the given fields, or else those of the first rows, in the order in which they appear: nested objects are
+flattened with dots, arrays stay JSON.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xapi_cli.errors import ExpectationFailed
+from xapi_cli.request.json_values import dumps, lookup
+from xapi_cli.system.render import printable
+
+_SAMPLE = 1000  # rows from which the columns are taken
+_MAX_SAMPLE = 10 * 2**20  # characters of these rows, as JSON
+
+
+class CsvTable:
+    """Write rows with *write*, which takes bytes; *warn* gets the warning about a field that comes too late."""
+
+    def __init__(self, write: Callable[[bytes], object], fields: Sequence[str], warn: Callable[[str], None]) -> None:
+        self._write, self._warn = write, warn
+        self._columns = dict.fromkeys(fields, True)
+        self._missing = set(fields)
+        self._has_fields = bool(fields)
+        self._sample: list[dict[str, Any]] = []
+        self._sample_size = self._count = 0
+        self._is_open = self._has_warned = False
+        self._writer = csv.writer(self, lineterminator="\n")
+
+    def add(self, value: Any) -> None:
+        """Add the row *value*, an object, or the rows of an array; raises ExpectationFailed for anything else."""
+        for row in value if isinstance(value, list) else [value]:
+            if not isinstance(row, dict):
+                raise ExpectationFailed(
+                    "the response is not a JSON object or an array of objects", hint="omit --csv to see it"
+                )
+            self._add(row)
+
+    def finish(self) -> None:
+        """Write what is left; raises ExpectationFailed if no row has a field that was asked for."""
+        self._open()
+        if self._missing and self._count:
+            names = ", ".join(printable(name) for name in sorted(self._missing))
+            raise ExpectationFailed(f"no row has the field {names}", hint="check the names in --fields")
+
+    def _add(self, row: dict[str, Any]) -> None:
+        self._count += 1
+        if self._has_fields:
+            self._open()
+            self._writer.writerow([self._field(row, name) for name in self._columns])
+            return
+        cells = dict(_flattened(row))
+        if not self._is_open:
+            self._columns |= dict.fromkeys(cells, True)
+            self._sample.append(cells)
+            self._sample_size += sum(map(len, cells.values()))
+            if len(self._sample) >= _SAMPLE or self._sample_size >= _MAX_SAMPLE:
+                self._open()
+            return
+        if not self._has_warned and (late := next((name for name in cells if name not in self._columns), None)):
+            self._has_warned = True
+            self._warn(
+                f"the field {printable(late)} first appears in row {self._count:,}, and is left out; use --fields"
+            )
+        self._writer.writerow([cells.get(name, "") for name in self._columns])
+
+    def _open(self) -> None:
+        """Write the header row, and the rows from which the columns were taken."""
+        if self._is_open:
+            return
+        self._is_open = True
+        if self._columns:
+            self._writer.writerow(self._columns)
+        for cells in self._sample:
+            self._writer.writerow([cells.get(name, "") for name in self._columns])
+        self._sample.clear()
+
+    def _field(self, row: dict[str, Any], name: str) -> str:
+        try:
+            value = lookup(row, name)
+        except KeyError:
+            return ""
+        self._missing.discard(name)
+        return _text(value)
+
+    def write(self, text: str) -> None:
+        """Write *text*, a line of the csv module."""
+        self._write(text.encode("utf-8", "backslashreplace"))
+
+
+def _flattened(row: dict[str, Any], prefix: str = "") -> "list[tuple[str, str]]":
+    cells: list[tuple[str, str]] = []
+    for name, value in row.items():
+        if isinstance(value, dict) and value:
+            cells += _flattened(value, f"{prefix}{name}.")
+        else:
+            cells.append((f"{prefix}{name}", _text(value)))
+    return cells
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, str) else dumps(value)
+
+
+def parse_fields(text: str) -> list[str]:
+    """Return the names in *text*, the value of --fields."""
+    return [name.strip() for name in text.split(",") if name.strip()]

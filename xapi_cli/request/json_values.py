@@ -1,0 +1,185 @@
+"""Read JSON values one at a time from text that arrives in parts, and write them; numbers stay as they were written."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+MAX_VALUE = 10 * 2**20  # characters of one value
+_SPACE = re.compile(r"[ \t\r\n]*")
+_BLOCK = 65_536
+
+
+class Number(str):
+    """A number in its original notation."""
+
+    __slots__ = ()
+
+
+class InvalidValue(ValueError):
+    """The text is not valid JSON, ends inside a value, or has a value that is too large; *line* is where."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def _reject(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not valid JSON")
+
+
+_scan = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_reject).scan_once  # type: ignore[attr-defined]  # public, missing in typeshed
+
+
+def loads(text: str) -> Any:
+    """Return the value of *text*; raises InvalidValue."""
+    reader = JsonReader([text])
+    value = reader.value()
+    if reader.peek():
+        raise InvalidValue("there is more than one value", reader.line)
+    return value
+
+
+def dumps(value: Any) -> str:
+    """Return the JSON text of *value*, as `loads` has returned it, in one line."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{dumps(name)}: {dumps(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(dumps, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def lookup(value: dict[str, Any], name: str) -> Any:
+    """Return the field *name* of *value*, the exact name first, then dotted for nested objects; raises KeyError."""
+    if name in value:
+        return value[name]
+    first, dot, rest = name.partition(".")
+    while dot:
+        if isinstance(inner := value.get(first), dict):
+            try:
+                return lookup(inner, rest)
+            except KeyError:
+                pass
+        more, dot, rest = rest.partition(".")
+        first = f"{first}.{more}"
+    raise KeyError(name)
+
+
+class JsonReader:
+    """Read the values in *parts*, one after the other; *line* is the number of the current line."""
+
+    def __init__(self, parts: Iterable[str]) -> None:
+        self._parts = iter(parts)
+        self._text, self._at = "", 0
+        self._has_ended = False
+        self.line = 1
+
+    def peek(self) -> str:
+        """Return the next character after whitespace, which is consumed; "" at the end."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            self._advance(found.end() if found else self._at)
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._fill(1):
+                return ""
+
+    def skip(self, characters: str) -> str:
+        """Consume the next character, which must be one of *characters*, and return it; raises InvalidValue."""
+        if (found := self.peek()) not in characters or not found:
+            expected = " or ".join(characters)
+            raise self._error(f"expected {expected}" if found else "the input ends inside a value")
+        self._advance(self._at + 1)
+        return found
+
+    def value(self) -> Any:
+        """Consume the next value and return it; raises InvalidValue."""
+        ends_itself = self.peek() in ('"', "[", "{")  # a number or a literal may go on after what has arrived
+        value, end = None, self._at
+        while True:
+            size = len(self._text) - self._at
+            try:
+                value, end = _scan(self._text, self._at)
+                if ends_itself or end < len(self._text) or self._has_ended:
+                    break
+            except RecursionError:
+                raise self._error("the value is nested too deeply") from None
+            except json.JSONDecodeError as error:
+                if self._has_ended:
+                    is_cut = error.pos >= len(self._text.rstrip()) or error.msg.startswith("Unterminated")
+                    self._advance(error.pos)
+                    raise self._error("the input ends inside a value" if is_cut else "not valid JSON") from None
+            except StopIteration:
+                if self._has_ended or (size >= _BLOCK):
+                    raise self._error("not valid JSON" if size else "the input ends inside a value") from None
+            except ValueError as error:  # a constant such as NaN
+                raise self._error(str(error)) from None
+            if size > MAX_VALUE:
+                raise self._error(f"a value has more than {MAX_VALUE // 2**20} MiB")
+            self._fill(size)
+        self._advance(end)
+        return value
+
+    def elements(self) -> Iterator[Any]:
+        """Consume an array, and yield its elements as they arrive; raises InvalidValue."""
+        self.skip("[")
+        if self.peek() == "]":
+            self.skip("]")
+            return
+        while True:
+            yield self.value()
+            if self.skip(",]") == "]":
+                return
+
+    def members(self) -> Iterator[str]:
+        """Consume an object, and yield the name of each member; the caller consumes its value."""
+        self.skip("{")
+        if self.peek() == "}":
+            self.skip("}")
+            return
+        while True:
+            if self.peek() != '"':
+                raise self._error('expected "')
+            name = self.value()
+            self.skip(":")
+            yield name
+            if self.skip(",}") == "}":
+                return
+
+    def elements_at(self, path: str) -> Iterator[Any]:
+        """Consume an object, and yield the elements of the array at the dotted *path*; raises KeyError without it."""
+        found = False
+        for name in self.members():
+            rest = path.removeprefix(f"{name}.")
+            if name == path and not found and self.peek() == "[":
+                found = True
+                yield from self.elements()
+            elif rest != path and not found and self.peek() == "{":
+                try:
+                    yield from self.elements_at(rest)
+                    found = True
+                except KeyError:
+                    pass
+            else:
+                self.value()
+        if not found:
+            raise KeyError(path)
+
+    def _error(self, reason: str) -> InvalidValue:
+        return InvalidValue(reason, self.line)
+
+    def _advance(self, end: int) -> None:
+        self.line += self._text.count("\n", self._at, end)
+        self._at = end
+
+    def _fill(self, size: int) -> bool:
+        """Read at least *size* more characters; return False if there are none."""
+        parts, count = [self._text[self._at :]], 0
+        while count < size and (part := next(self._parts, None)) is not None:
+            parts.append(part)
+            count += len(part)
+        self._text, self._at = "".join(parts), 0
+        self._has_ended = count < size
+        return count > 0
