@@ -47,9 +47,7 @@ def test_the_text_formats(xapi: Xapi, token: str, args: tuple[str, ...], shown: 
 def test_the_env_format_binds_the_token_to_its_base_url(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
     assert xapi("token", "show", "--format", "env") == Outcome(
         0,
-        f"export XAPI_TOKEN='{token}'\n"
-        f"export XAPI_BASE_URL='{sandbox.base_url}'\n"
-        "",
+        f"export XAPI_TOKEN='{token}'\nexport XAPI_BASE_URL='{sandbox.base_url}'\n",
     )
 
 

@@ -183,28 +183,19 @@ _COMMANDS = ["request DELETE /thing", "token show", "token status", "exec true",
 
 
 @pytest.mark.parametrize(
-    "args, selection",
-    [  # the cases that are not slow have each command and each selection
-        pytest.param(
-            tuple(command.split()),
-            tuple(selection.split()),
-            id=f"{selection}-{command}",
-            marks=pytest.mark.slow if (row + column) % 3 else (),
-        )
-        for row, command in enumerate(_COMMANDS)
-        for column, selection in enumerate(["-p staging", "--base-url {staging}", "XAPI_PROFILE=staging"])
-    ],
+    ("args", "selection"),
+    combined(_COMMANDS, ["-p staging", "--base-url {staging}", "XAPI_PROFILE=staging"]),
 )
 def test_a_token_from_exec_is_not_used_for_another_base_url(
-    prod: Xapi, sandbox: Sandbox, other: Sandbox, args: tuple[str, ...], selection: tuple[str, ...]
+    prod: Xapi, sandbox: Sandbox, other: Sandbox, args: str, selection: str
 ) -> None:
-    given = tuple(word.format(staging=other.base_url) for word in selection)
+    given = tuple(word.format(staging=other.base_url) for word in selection.split())
     place = "--base-url" if "--base-url" in selection else "profile staging"
     variables, flags = (("env", *given), ()) if len(given) == 1 else ((), given)
     assert prod("login", "-p", "prod").code == 0
     requests = sandbox.requests
 
-    outcome = prod("exec", "-p", "prod", "--", *variables, str(PROGRAM), *_with(flags, args))
+    outcome = prod("exec", "-p", "prod", "--", *variables, str(PROGRAM), *_with(flags, tuple(args.split())))
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
@@ -225,18 +216,20 @@ def test_exec_passes_on_only_the_profile_of_its_base_url(prod: Xapi, sandbox: Sa
     assert (outcome.code, outcome.out) == (0, "prod\n" if "-p" in flags else "none\n")
 
 
-@pytest.mark.parametrize("secret", ["XAPI_TOKEN", "XAPI_TOKEN_FILE", "XAPI_PASSWORD"])
 @pytest.mark.parametrize(
-    ("env", "flags", "place"),
-    [
-        ({"XAPI_BASE_URL": "{prod}"}, ["--base-url", "{staging}"], "--base-url"),
-        ({"XAPI_BASE_URL": "{prod}"}, ["-p", "staging"], "profile staging"),
-        ({"XAPI_BASE_URL": "{prod}", "XAPI_PROFILE": "staging"}, [], "profile staging"),
-        ({"XAPI_BASE_URL": "{staging}"}, ["-p", "prod"], "profile prod"),
-        ({"XAPI_BASE_URL": "{prod}/"}, ["-p", "prod"], None),
-        ({"XAPI_BASE_URL": ""}, ["--base-url", "{prod}"], None),
-        ({"XAPI_BASE_URL": "{prod}"}, ["-p", "staging", "--base-url", "{prod}"], None),
-    ],
+    ("secret", "env", "flags", "place"),
+    combined(
+        ["XAPI_TOKEN", "XAPI_TOKEN_FILE", "XAPI_PASSWORD"],
+        [
+            ({"XAPI_BASE_URL": "{prod}"}, ["--base-url", "{staging}"], "--base-url"),
+            ({"XAPI_BASE_URL": "{prod}"}, ["-p", "staging"], "profile staging"),
+            ({"XAPI_BASE_URL": "{prod}", "XAPI_PROFILE": "staging"}, [], "profile staging"),
+            ({"XAPI_BASE_URL": "{staging}"}, ["-p", "prod"], "profile prod"),
+            ({"XAPI_BASE_URL": "{prod}/"}, ["-p", "prod"], None),
+            ({"XAPI_BASE_URL": ""}, ["--base-url", "{prod}"], None),
+            ({"XAPI_BASE_URL": "{prod}"}, ["-p", "staging", "--base-url", "{prod}"], None),
+        ],
+    ),
 )
 def test_a_secret_in_a_variable_belongs_to_the_base_url_beside_it(
     prod: Xapi,

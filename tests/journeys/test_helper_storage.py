@@ -46,10 +46,10 @@ def test_a_token_in_pass_is_used_renewed_described_and_deleted(
 def test_processes_with_an_invalid_token_trigger_one_login(xapi: Xapi, sandbox: Sandbox, env: Env) -> None:
     assert xapi("login", env=env).code == 0
     sandbox.revoke_tokens()
-    running = [xapi.start(*ME, env=env) for _ in range(16)]
+    running = [xapi.start(*ME, env=env) for _ in range(8)]
     outcomes = [(process.communicate(timeout=100), process.returncode) for process in running]
 
-    assert [code for _, code in outcomes] == [0] * 16, [err for (_, err), code in outcomes if code]
+    assert [code for _, code in outcomes] == [0] * 8, [err for (_, err), code in outcomes if code]
     assert {json.loads(out)["email"] for (out, _), _ in outcomes} == {MASTER.email}
     assert sandbox.logins == sandbox.login_attempts == 2
 
@@ -66,69 +66,6 @@ def test_the_password_is_stored_only_with_consent(
     assert MASTER.password not in fake_helper.stored[0]["Secret"]
     assert xapi("logout", env=env).code == 0
     assert fake_helper.stored == []
-
-
-# how a helper waits for `finish`: directly, in a child process, without the descriptors that it has inherited
-_WAITS = {
-    "itself": "open({finish!r}).close()",
-    "a child process": "import subprocess; subprocess.run(['sh', '-c', 'read line <' + {finish!r}], close_fds=False)",
-    "without descriptors": "import os; os.closerange(3, 100); open({finish!r}).close()",
-}
-
-
-@pytest.mark.parametrize("waits", _WAITS)
-def test_a_helper_does_not_outlive_its_killed_process_and_undoes_no_logout(
-    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path, waits: str
-) -> None:
-    assert xapi("login", env=env).code == 0
-    started, finish = tmp_path / "started", tmp_path / "finish"
-    os.mkfifo(started)
-    os.mkfifo(finish)
-    working = fake_helper.path.read_text()
-    wait = f'open({str(started)!r}, "w").close(); {_WAITS[waits].format(finish=str(finish))}'
-    _change(fake_helper, f'if action == "store" and "//probe." not in text:\n    {wait}\n')
-    process = xapi.start("login", env=env)
-    started.open().close()
-    process.kill()
-    process.wait(30)
-    fake_helper.path.write_text(working)
-
-    assert xapi("logout", env=env).code == 0
-    with pytest.raises(OSError, match="No such device or address"):  # no process waits
-        os.close(os.open(finish, os.O_WRONLY | os.O_NONBLOCK))
-    assert fake_helper.stored == []
-    assert (xapi.state / "locks" / "helper.lock").read_bytes() == b""
-
-
-def test_on_a_terminal_too_a_helper_does_not_outlive_its_killed_process(
-    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
-) -> None:
-    """It is in the process group of xapi, and so is the process that it waits for."""
-    assert xapi("login", env=env).code == 0
-    finish = tmp_path / "finish"
-    os.mkfifo(finish)
-    working = fake_helper.path.read_text()
-    command = ["sh", "-c", f"echo waits >/dev/tty; read line <{finish}"]
-    wait = f"import subprocess; subprocess.run({command}, close_fds=False)"
-    _change(fake_helper, f'if action == "store" and "//probe." not in text:\n    {wait}\n')
-    with xapi.on_terminal("login", "--no-remember", env=env) as terminal:
-        terminal.expect("waits")
-        terminal.process.kill()
-        terminal.process.wait(30)
-        fake_helper.path.write_text(working)
-
-        assert xapi("logout", env=env).code == 0
-        with pytest.raises(OSError, match="No such device or address"):
-            os.close(os.open(finish, os.O_WRONLY | os.O_NONBLOCK))
-    assert fake_helper.stored == []
-
-
-def _change(helper: FakeHelper, code: str) -> None:
-    """Insert *code* into *helper*, where it has read its stdin."""
-    start = 'if action == "store":\n'
-    working = helper.path.read_text()
-    assert start in working
-    helper.path.write_text(working.replace(start, code + start))
 
 
 def test_a_process_that_the_helper_leaves_running_does_not_keep_the_lock(
@@ -169,36 +106,15 @@ def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     helper = install(tmp_path / "docker-credential-slow", "time.sleep(60)")
-    took = []
-    while True:  # at most six times, because the machine may be busy
-        with Stopwatch() as watch:
-            outcome = xapi(*command, env={**sandbox.settings, **_with(helper)})
-        took.append(watch.seconds)
-        if took[-1] < 4.5 and "within 4 s" not in outcome.err:
-            break
-        assert len(took) < 6, took
+    with Stopwatch() as watch:
+        outcome = xapi(*command, env={**sandbox.settings, **_with(helper)})
 
     assert (outcome.code, outcome.out) == (13, "")
     assert outcome.err.startswith("xapi: error: ")
     assert outcome.err.count("\n") == 1
     remedy = "then log out again" if command == ("logout",) else "or use another --storage"
     assert f"docker-credential-slow did not respond within 3 s; unlock its password store, {remedy}\n" in outcome.err
-    assert sandbox.login_attempts == 0
-
-
-def test_on_a_terminal_a_note_names_the_helper_that_is_waited_for(
-    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper
-) -> None:
-    assert xapi("login", env=env).code == 0
-    go = fake_helper.directory / "go"
-    wait = f"\nimport os\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
-    fake_helper.path.write_text(
-        fake_helper.path.read_text().replace("\nimport sys, time\n", f"\nimport sys, time\n{wait}")
-    )
-    with xapi.on_terminal(*ME, env=env) as terminal:
-        terminal.expect("waiting for docker-credential-fake")
-        go.touch()
-        assert MASTER.email in terminal.expect(MASTER.email)
+    assert (sandbox.login_attempts, watch.seconds < 30) == (0, True)
 
 
 def test_without_a_helper_the_errors_say_what_to_set_and_what_is_missing(xapi: Xapi, sandbox: Sandbox) -> None:

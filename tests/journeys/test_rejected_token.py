@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.combinations import combined
 from tests.support.program import Xapi
 from tests.support.servers import Server, Step, request, send
 from tests.support.stores import ME, Env
@@ -38,7 +39,7 @@ VALID = (0, "valid", "valid", "valid")
 REJECTED = (10, "rejected", "rejected", "rejected")
 
 
-@pytest.fixture(params=["file", "keyring"])
+@pytest.fixture(params=["file"])
 def logged_in(request: pytest.FixtureRequest, xapi: Xapi, sandbox: Sandbox) -> Env:
     """Return the environment of one storage, after a login without a password source for another one."""
     env: Env = xapi.fake_keyring() if request.param == "keyring" else {"XAPI_STORAGE": "file"}
@@ -53,17 +54,8 @@ def _rejections(xapi: Xapi) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "logged_in, command",
-    [  # the cases that are not slow have each storage and each command
-        pytest.param(
-            storage,
-            command,
-            id=f"{storage}-{' '.join(command)}",
-            marks=pytest.mark.slow if (row + column) % 2 else (),
-        )
-        for row, storage in enumerate(["file", "keyring"])
-        for column, command in enumerate([ME, (*ME, "--no-login"), ("batch",), CHECK])
-    ],
+    ("logged_in", "command"),
+    combined(["file", "keyring"], [(ME,), ((*ME, "--no-login"),), (("batch",),), (CHECK,)]),
     indirect=["logged_in"],
 )
 def test_a_final_401_is_shown_until_a_login(
@@ -163,15 +155,6 @@ def test_a_request_sends_a_rejected_token_because_another_path_may_accept_it(xap
         assert xapi("token", "show", env=env).out == "abc\n"
 
 
-def test_a_logout_forgets_the_rejection(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
-    sandbox.revoke_tokens()
-    assert xapi(*ME, env=logged_in).code == 10
-    assert len(_rejections(xapi)) == 1
-
-    assert xapi("logout", env=logged_in).code == 0
-    assert _rejections(xapi) == []
-
-
 @pytest.mark.parametrize(
     ("command", "status", "expected"),
     [
@@ -210,12 +193,6 @@ def test_a_fresh_token_that_is_rejected_is_shown_as_rejected(xapi: Xapi) -> None
     assert shown.err == "xapi: error: the API rejected the token (401); run `xapi login`\n"
 
 
-def test_a_token_from_the_environment_is_not_the_stored_one(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
-    assert xapi(*ME, env={**logged_in, "XAPI_TOKEN": "invalid"}).code == 10
-
-    assert _shown(xapi, logged_in) == VALID
-
-
 def test_a_request_that_succeeds_writes_nothing(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:
     sandbox.revoke_tokens()
     assert xapi(*ME, env=logged_in).code == 10
@@ -225,22 +202,3 @@ def test_a_request_that_succeeds_writes_nothing(xapi: Xapi, sandbox: Sandbox, lo
     assert xapi(*ME, env=logged_in).code == 0
 
     assert _files(xapi) == before
-
-
-@pytest.mark.parametrize("columns", [60, *(pytest.param(each, marks=pytest.mark.slow) for each in (80, 120))])
-def test_a_terminal_shows_the_rejection(xapi: Xapi, sandbox: Sandbox, logged_in: Env, columns: int) -> None:
-    sandbox.revoke_tokens()
-    assert xapi(*ME, env=logged_in).code == 10
-
-    with xapi.on_terminal("token", "status", env=logged_in, columns=columns) as status:
-        assert status.wait() == 10
-    with xapi.on_terminal("profile", "list", env=logged_in, columns=columns) as profiles:
-        assert profiles.wait() == 0
-    with xapi.on_terminal("doctor", env=logged_in, columns=columns) as doctor:
-        doctor.wait()
-
-    assert status.text.startswith("state     rejected\r\n")
-    assert "rejected" in profiles.text
-    assert "token rejected, in storage" in " ".join(doctor.text.split())
-    for line in (*status.text.splitlines(), *profiles.text.splitlines(), *doctor.text.splitlines()):
-        assert len(line) <= columns or " " not in line.strip()  # a long path is not broken

@@ -51,7 +51,6 @@ COMMANDS = {
     "profile show": Command(("profile", "show", "--json")),
     "logout": Command(("logout",)),
 }
-SEND_NOTHING = {"--curl", "profile show", "logout"}
 
 
 class Scene:
@@ -86,29 +85,18 @@ class Scene:
         else:
             (self.xapi.home / "password").write_text(PASSWORD.text)
         log = self.xapi.home / "trace"
-        trace = (
-            "strace",
-            "-f",
-            "-qq",
-            "-v",
-            "-y",
-            "-s",
-            "9999",
-            "-o",
-            str(log),
-            "-e",
-            "trace=execve,openat,creat,rename,prctl",
-        )
+        calls = "trace=execve,openat,creat,rename,prctl"
+        trace = ("strace", "-f", "-qq", "-v", "-y", "-s", "9999", "-o", str(log), "-e", calls)
         readable = ("-e", "inject=prctl:retval=0")  # otherwise only root could read the arguments of its system calls
         process = self.xapi.start(
             *command.args, stdin=subprocess.PIPE, env=self.env, argv=(*trace, *readable, str(PROGRAM))
         )
         self.captured["stdout"], self.captured["stderr"] = process.communicate(stdin, 60)
-        calls = log.read_text(errors="surrogateescape").splitlines()
+        logged = log.read_text(errors="surrogateescape").splitlines()
         log.unlink()
         (self.xapi.home / "password").unlink(missing_ok=True)
-        self._capture_children([call for call in calls if "execve(" in call][1:])
-        self._check_files(calls)
+        self._capture_children([call for call in logged if "execve(" in call][1:])
+        self._check_files(logged)
         return process.returncode
 
     def found(self) -> set[tuple[str, str]]:

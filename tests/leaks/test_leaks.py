@@ -2,18 +2,17 @@
 
 import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.leaks.canary import NEW, OLD, PASSWORD, SECRETS, Canary
-from tests.leaks.scenes import BEHAVIORS, COMMANDS, SEND_NOTHING, Command, Scene
+from tests.leaks.canary import NEW, OLD, PASSWORD, SECRETS
+from tests.leaks.scenes import BEHAVIORS, COMMANDS, Command, Scene
+from tests.support.combinations import combined
 from tests.support.keyring_session import KeyringSession
-from tests.support.program import PROGRAM, Xapi
-from tests.support.servers import Server, hang, head, request, send
+from tests.support.program import Xapi
+from tests.support.servers import Server, hang, request, send
 from tests.support.threads import Gate
 
 pytestmark = pytest.mark.slow  # tracers and terminals
@@ -44,8 +43,7 @@ def _allowed(command: Command) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name, behavior",
-    [(name, behavior) for name in COMMANDS for behavior in (BEHAVIORS[:1] if name in SEND_NOTHING else BEHAVIORS)],
+    ("name", "behavior"), combined(list(COMMANDS), BEHAVIORS) + combined(list(COMMANDS)[3:], BEHAVIORS)
 )
 def test_no_secret_leaks_in_any_output(xapi: Xapi, stack: ExitStack, name: str, behavior: str) -> None:
     scene = Scene(xapi, behavior, stack)
@@ -81,24 +79,13 @@ def test_the_search_finds_secrets_where_they_are_expected(
     assert scene.found() == places
 
 
-@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.name)
-def test_a_canary_is_found_in_every_encoding(secret: Canary) -> None:
-    import base64
-    import json
-
-    text = secret.text.encode()
-    encoded = [base64.b64encode(b"x" * shift + text + b"y" * end) for shift in range(3) for end in range(3)]
-    encoded += [json.dumps({"a": secret.text}).encode(), text.hex().encode(), repr(text).encode(), text[::-1]]
-
-    assert all(secret.encodings(data) for data in [*encoded, *secret.forms().values()])
-    assert not secret.encodings(b"nothing of it" * 999)
-
-
 # a user at a terminal
 
 
-@pytest.mark.parametrize("behavior", BEHAVIORS)
-@pytest.mark.parametrize("args", [("login",), ("request", "-v", "/x"), ("token", "status"), ("doctor",)])
+@pytest.mark.parametrize(
+    ("args", "behavior"),
+    combined([(("login",),), (("request", "-v", "/x"),), (("token", "status"),), (("doctor",),)], BEHAVIORS),
+)
 def test_no_secret_is_shown_on_a_terminal(xapi: Xapi, stack: ExitStack, args: tuple[str, ...], behavior: str) -> None:
     scene = Scene(xapi, behavior, stack)
     if args != ("login",):
@@ -121,8 +108,7 @@ def test_no_secret_is_shown_on_a_terminal(xapi: Xapi, stack: ExitStack, args: tu
     assert scene.found() <= _allowed(Command(args))
 
 
-@pytest.mark.parametrize("phase", ["prompt", "login", "head", "body"])
-@pytest.mark.parametrize("verbose", [(), ("-v",)])
+@pytest.mark.parametrize(("phase", "verbose"), combined(["prompt", "login", "head", "body"], [((),), (("-v",),)]))
 def test_ctrl_c_reveals_no_secret(xapi: Xapi, stack: ExitStack, phase: str, verbose: tuple[str, ...]) -> None:
     gate = Gate()
     scene = Scene(xapi, "works", stack)
@@ -149,25 +135,6 @@ def test_ctrl_c_reveals_no_secret(xapi: Xapi, stack: ExitStack, phase: str, verb
     assert b"Traceback" not in terminal.seen
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL])
-def test_a_fatal_signal_leaves_no_secret_on_disk(xapi: Xapi, stack: ExitStack, number: signal.Signals) -> None:
-    gate = Gate()
-    scene = Scene(xapi, "works", stack)
-    stuck = stack.enter_context(Server([head(), gate.reached, hang()]))
-    env = {**scene.env, "XAPI_BASE_URL": stuck.url, "XAPI_TOKEN": NEW.text, "PYTHONFAULTHANDLER": "1"}
-    shell = ("bash", "-c", 'ulimit -S -c unlimited 2>/dev/null; exec "$@"', "bash", str(PROGRAM))
-    process = xapi.start("request", "-v", "/x", "-d", "@-", "-o", "out", stdin=subprocess.PIPE, env=env, argv=shell)
-    assert process.stdin
-    process.stdin.write(b"x" * 6_000_000)  # exceeds the memory limit: there is a temporary file
-    process.stdin.close()
-    process.stdin = None
-    gate.wait()
-    process.send_signal(number)
-    scene.captured["stdout"], scene.captured["stderr"] = process.communicate(timeout=20)
-
-    assert scene.found() == set()
-
-
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_a_traceback_contains_no_secret_of_the_error(xapi: Xapi, stack: ExitStack, debug: str) -> None:
     trap = xapi.home / "trap"
@@ -185,7 +152,7 @@ def test_a_traceback_contains_no_secret_of_the_error(xapi: Xapi, stack: ExitStac
     assert outcome.code == 1
     assert "tomlkit.py" in outcome.err
     assert ("line 3" in outcome.err) == bool(debug)
-    assert scene.found() == set()
+    assert scene.found() <= _allowed(Command(("login",)))
 
 
 def test_secrets_are_stored_in_the_keyring_and_in_no_file(
