@@ -15,7 +15,6 @@ from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
 from xapi_cli import errors
 from xapi_cli.sandbox import Sandbox
-from xapi_cli.system import message_format, own_process
 
 JSON = {"XAPI_ERROR_FORMAT": "json"}
 KINDS = {each.kind for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.XapiError)}
@@ -241,17 +240,6 @@ def test_a_traceback_is_one_note(xapi: Xapi) -> None:
     error, traceback = messages(outcome)
     assert (error["kind"], traceback["level"], traceback["kind"]) == ("filter", "note", "log")
     assert traceback["message"].endswith("FilterError")
-
-
-def test_no_memory_for_a_report_is_json_too(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["xapi", "token", "--error-format=json"])
-
-    own_process.report_out_of_memory()
-
-    expected = message_format.line(
-        "error", "unexpected", "not enough memory", code=1, hint="check the limits with `ulimit -a`"
-    )
-    assert capfd.readouterr().err == f"{expected}\n"
 
 
 def test_each_mask_for_github_actions_is_a_command_of_the_runner(xapi: Xapi, sandbox: Sandbox) -> None:

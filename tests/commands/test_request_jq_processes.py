@@ -15,7 +15,6 @@ from tests.commands.jq_processes import (
     wait_for_busy_children,
     wait_until_ended,
     without_library,
-    without_signals_of_pipes,
 )
 from tests.commands.page_server import PageServer, numbered, page
 from tests.support.program import PYTHON, Xapi, how_to_add
@@ -166,19 +165,6 @@ def test_a_signal_ends_an_endless_filter_at_once(xapi: Xapi, number: int, code: 
     assert (process.returncode, err) == (code, b"")
     assert out in (b"", b"[1]\n")
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-@pytest.mark.parametrize("has_signals", [True, False])
-def test_a_filter_ends_when_xapi_is_killed(xapi: Xapi, tmp_path: Path, has_signals: bool) -> None:
-    env = {} if has_signals else without_signals_of_pipes(tmp_path)
-    with PageServer(lambda target: page([1])) as server:
-        process = xapi.start("request", "/", "--jq", ENDLESS, env={**bearing(server), **env})
-        children = wait_for_busy_children(process)
-        process.kill()
-        process.communicate(timeout=10)
-
-    for child in children:
-        wait_until_ended(child)
 
 
 def test_max_time_ends_an_endless_filter(xapi: Xapi) -> None:

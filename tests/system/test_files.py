@@ -189,12 +189,12 @@ def test_other_users_cannot_write_to_a_file_or_a_directory_above_it(
         return
     with pytest.raises(UsageError) as caught:
         check_safe(places[2], variable="XAPI_CONFIG_DIR")
-    place = problem.format(tmp_path).rpartition(" ")[2]
+    shared = problem.format(tmp_path).rpartition(" ")[2]
     assert (caught.value.message, caught.value.hint) == (
         problem.format(tmp_path),
-        f"run `chmod go-w {place}`, or set XAPI_CONFIG_DIR to a directory that only you can write to",
+        f"run `chmod go-w {shared}`, or set XAPI_CONFIG_DIR to a directory that only you can write to",
     )
-    Path(place).chmod(0o700)  # the remedy helps the same process
+    Path(shared).chmod(0o700)  # the remedy helps the same process
     check_safe(places[2], variable="XAPI_CONFIG_DIR")
 
 

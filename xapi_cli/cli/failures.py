@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError, unexpected
-from xapi_cli.system import own_process, signals
+from xapi_cli.system import signals
 from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
@@ -16,14 +16,6 @@ _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF
 
 def report(error: BaseException, runtime: "Runtime") -> int:
     """Report *error* on stderr, unless it is of a silent kind; return the exit code."""
-    try:
-        return _handled(error, runtime)
-    except MemoryError:  # the report itself needs memory: imports, a message, its redaction
-        own_process.report_out_of_memory()
-        return XapiError.exit_code
-
-
-def _handled(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(error, SystemExit) and not _is_closed_pipe(error):
         return error.code if isinstance(error.code, int) else 0  # raised by completion
     failure = _as_xapi_error(error)

@@ -18,12 +18,13 @@ from xapi_cli.settings.table import other_tokens, without_secrets
 from xapi_cli.system.render import exports
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from xapi_cli.errors import XapiError
     from xapi_cli.http.messages import Response
     from xapi_cli.proxy.server import Server
     from xapi_cli.request.calls import Call
     from xapi_cli.runtime import Runtime
-    from xapi_cli.system.programs import ChildProcess
 
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND
 _GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal, or for the command after SIGTERM
@@ -217,11 +218,11 @@ def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -
 
 
 @contextmanager
-def _passing_signals_on() -> "Iterator[Callable[[ChildProcess], None]]":
+def _passing_signals_on() -> "Iterator[Callable[[Popen[bytes]], None]]":
     """Yield a function after which a process gets SIGTERM and SIGHUP, also earlier ones; Ctrl-C reaches it anyway."""
     from xapi_cli.system import signals
 
-    children: list[ChildProcess] = []
+    children: list[Popen[bytes]] = []
     received: list[int] = []
 
     def pass_on(number: int, frame: object) -> None:
@@ -230,7 +231,7 @@ def _passing_signals_on() -> "Iterator[Callable[[ChildProcess], None]]":
             with suppress(OSError):
                 child.send_signal(number)
 
-    def pass_on_to(child: "ChildProcess") -> None:
+    def pass_on_to(child: "Popen[bytes]") -> None:
         children.append(child)
         for number in received:
             child.send_signal(number)

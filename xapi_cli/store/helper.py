@@ -19,7 +19,7 @@ from xapi_cli.store.chunked import HEAD, ChunkedItem, ItemRejected, NotStored
 from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
 from xapi_cli.store.protocol import NoBackend, StoreOptions
 from xapi_cli.store.watchdog import Watchdog, WatchdogTimeout
-from xapi_cli.system import lifeline, programs
+from xapi_cli.system import programs
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
@@ -52,8 +52,6 @@ class Program:
     """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
 
     Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
-    The helper is killed at the end of the pipe `lifeline`: it does not outlive this
-    process, so that the next one can use the helper, and the helper stores nothing afterwards.
     """
 
     def __init__(
@@ -65,7 +63,6 @@ class Program:
     ) -> None:
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.name = printable(os.path.basename(self._path))
-        self.lifeline: int | None = None
         self._environ, self._in_background = environ, not is_user_present
 
     def get(self, server: str, left: Callable[[], float]) -> str | None:
@@ -93,7 +90,6 @@ class Program:
                 _MAX_SIZE,
                 data=text.encode("ascii"),
                 in_background=self._in_background,
-                lifeline=self.lifeline,
             )
             output, code = programs.run(helper, left)
         except subprocess.TimeoutExpired:
@@ -214,7 +210,6 @@ class HelperStore:
             with (
                 self._access.limited() as watchdog,
                 self._access.locked(watchdog),
-                lifeline.opened() as self._program.lifeline,
             ):
                 return operation(_Items(self._program, identity, self._access, watchdog))
         except AccessTimeout as error:

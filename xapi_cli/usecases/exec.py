@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xapi_cli.system import own_process, signals
+from xapi_cli.system import signals
 from xapi_cli.usecases import child_command
 from xapi_cli.usecases.access_token import min_ttl_of, usable_token
 
@@ -37,17 +37,9 @@ def _execute(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         if not command[0]:
             raise FileNotFoundError
-        _restore_defaults()
+        signals.cancel_alarm()  # it would survive exec() and kill the new program
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; `xapi exec -- yes | head` must end
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], list(command), environ)
     except (OSError, ValueError) as error:
-        raise child_command.failure(command[0], error) from error
-
-
-def _restore_defaults() -> None:
-    """Restore the state of the process that the new program would inherit."""
-    signals.restore()  # an alarm of xapi would survive exec() and kill the new program
-    own_process.restore_core_limit()
-    # Python ignores these signals. If the new program did too, `xapi exec -- yes | head` would not end.
-    if sys.platform != "win32":
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        raise child_command.failure(command[0], error, environ) from error

@@ -1,4 +1,4 @@
-"""A child process that runs a jq filter: it can be killed at any time, and ends with xapi, even if xapi is killed."""
+"""A child process that runs a jq filter: it can be killed at any time."""
 
 import os
 import subprocess
@@ -8,46 +8,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from xapi_cli.request.jq.child import BLOCK, LENGTH
-from xapi_cli.system import lifeline
-from xapi_cli.system.programs import ChildProcess
 
 _HEADER = 1 + LENGTH  # bytes
 _PIPE_SIZE = 1024 * 1024  # bytes; the usual 64 KiB make the processes wait for each other more often
 _CPU_TIME = 2  # of all threads of a process, user and system
 
 
-class FilterProcess(ChildProcess):
+class FilterProcess(subprocess.Popen[bytes]):
     """A process that runs *command*, in its own process group; raises OSError if it cannot be started.
 
-    It reads blocks and writes frames, as the module `child` describes. It is killed if this one is killed. On Linux,
-    *memory* limits its address space, in bytes.
+    It reads blocks and writes frames, as the module `child` describes. On Linux, *memory* limits its address
+    space, in bytes.
     """
 
     def __init__(self, command: list[str], environ: Mapping[str, str], *, memory: int) -> None:
         self._memory = memory
         self._received = bytearray()  # the beginning of a frame
-        self._lifeline: int | None = None
-        source: int | None = None
-        if os.name != "nt":
-            source, self._lifeline = os.pipe()
-        self._guard: subprocess.Popen[bytes] | None = None
-        try:
-            super().__init__(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # libjq prints that there is no more memory, and then ends the process
-                env=environ,
-                pass_fds=() if source is None else (source,),
-                process_group=0 if source is not None else None,  # Ctrl-C reaches xapi only, which kills it
-            )
-        except BaseException:
-            _close(source)
-            self._close_lifeline()
-            raise
-        if source is not None:
-            self._guard = lifeline.kill_at_end(source, -self.pid)
-        _close(source)
+        super().__init__(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # libjq prints that there is no more memory, and then ends the process
+            env=environ,
+            process_group=None if os.name == "nt" else 0,  # Ctrl-C reaches xapi only, which kills it
+        )
         if sys.platform == "linux":
             _limit_memory(self.pid, memory)
             _enlarge(self.stdin)
@@ -97,7 +81,6 @@ class FilterProcess(ChildProcess):
 
     def try_end(self) -> bool:
         """Do what `end` does without waiting for the process; return whether it has ended."""
-        self._end_guard()
         self.kill()
         if self.poll() is None:
             return False
@@ -106,31 +89,13 @@ class FilterProcess(ChildProcess):
 
     def end(self) -> None:
         """Kill the process if it is still running, and close its pipes."""
-        self._end_guard()
         if self.returncode is None:
             self.kill()
             self.wait()
-        self._close_lifeline()
         for pipe in (self.stdin, self.stdout):
             if pipe is not None:
                 with suppress(OSError):  # it did not read the rest
                     pipe.close()
-
-    def _end_guard(self) -> None:
-        """End the guard, before the process: it must not kill another one that gets the same id later."""
-        if self._guard is not None:
-            self._guard.kill()
-            self._guard.wait()
-            self._guard = None
-
-    def _close_lifeline(self) -> None:
-        descriptor, self._lifeline = self._lifeline, None
-        _close(descriptor)
-
-
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
 
 
 if sys.platform == "linux":
