@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -162,18 +163,17 @@ def _until_signal(expires: float) -> Iterator[Callable[[], int | None]]:
     """Yield a function that waits for the first signal, and returns its number, or until *expires* (monotonic)."""
     from xapi_cli.system import signals
 
-    received: list[int] = []
-    stopped = threading.Event()
+    received: SimpleQueue[int] = SimpleQueue()  # unlike those of an Event, its methods are safe in signal handlers
 
     def stop(number: int) -> bool:
-        received.append(number)
-        stopped.set()
+        received.put(number)
         return True
 
     def wait() -> int | None:
-        while not stopped.is_set() and (left := expires - time.monotonic()) > 0:
-            stopped.wait(min(left, _POLL if sys.platform == "win32" else threading.TIMEOUT_MAX))
-        return received[0] if received else None
+        while (left := expires - time.monotonic()) > 0:
+            with suppress(Empty):
+                return received.get(timeout=min(left, _POLL if sys.platform == "win32" else threading.TIMEOUT_MAX))
+        return None
 
     with signals.graceful_stop(stop):
         yield wait

@@ -157,6 +157,7 @@ class Sender:
     def _send(self, step: Send[Call]) -> Response:
         self._sent += 1
         request = _request(step, self._uploading)._replace(attempt=self._sent, deadline=self._deadline)
+        request = request._replace(beside=step.call.beside)
         return self._transport.send(request)
 
     def _discard_response(self) -> None:
