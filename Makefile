@@ -67,9 +67,10 @@ test-windows: $(READY)
 	@$(VENV)/bin/python -m tests.windows.wine
 	@XAPI_TESTS_PROGRAM="$(CURDIR)/build/windows/bin/xapi" $(VENV)/bin/pytest -q -p no:cacheprovider $(PYTEST_ARGS) tests/windows/smoke.py
 
-# Compares xapi with HTTPie, gh, curl and others; those that are not installed are left out with a message.
+# Compares xapi with HTTPie, gh, curl and others; gh must be installed, HTTPie is installed here.
 bench: $(READY)
-	@$(VENV)/bin/python -m tests.bench $(BENCH_ARGS)
+	@test -x build/bench/bin/http || { $(PYTHON) -m venv build/bench && build/bench/bin/pip install httpie; }
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH:$(CURDIR)/build/bench/bin" $(VENV)/bin/python -m tests.bench $(BENCH_ARGS)
 
 # The files that are generated from the program, and the site, which `git diff` then shows as changed or not.
 docs: $(READY)
@@ -90,7 +91,7 @@ help:
 	@echo "make test-all, test-newest, test-lowest, test-windows    the slow tests too; on other versions; for Windows"
 	@echo "make format, bench, docs, release, clean"
 
-$(READY): requirements-dev.txt pyproject.toml
+$(READY): requirements-dev.txt
 	$(call new-environment,$(VENV))
 	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
 	@$(VENV)/bin/pip install --no-deps --no-build-isolation --editable .
