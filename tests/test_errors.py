@@ -23,6 +23,7 @@ CODES = {
     "ExpectationFailed": 6,
     "AuthenticationError": 10,
     "LoginRefused": 10,
+    "GrantRefused": 10,
     "LoginNeeded": 10,
     "TokenRejected": 10,
     "NetworkError": 11,
@@ -72,6 +73,7 @@ def test_the_classes_form_the_documented_tree() -> None:
             assert issubclass(kind, XapiError)
     assert {kind.__name__ for kind in errors.AuthenticationError.__subclasses__()} == {
         "LoginRefused",
+        "GrantRefused",
         "LoginNeeded",
         "TokenRejected",
     }
@@ -104,6 +106,7 @@ def test_each_failure_has_an_effect_on_a_batch_and_on_processes_that_wait_for_a_
         "ExpectationFailed": "expectation",
         "AuthenticationError": "auth",
         "LoginRefused": "auth",
+        "GrantRefused": "auth",
         "LoginNeeded": "auth",
         "TokenRejected": "auth",
         "NetworkError": "network",
@@ -124,6 +127,7 @@ def test_each_failure_has_an_effect_on_a_batch_and_on_processes_that_wait_for_a_
         "BodyTooLarge",
         "InvalidTokenResponse",
         "TimeoutExpired",
+        "GrantRefused",
     }
 
 

@@ -38,7 +38,7 @@ def test_the_client_logs_in_automatically_and_stores_the_token_for_commands(prog
 
 
 def test_threads_with_an_invalid_token_make_one_login_and_lose_no_request(program: Program) -> None:
-    with Api(lives=50) as api:
+    with Api(lives=300) as api:
         ran = program(
             """
             client, statuses = xapi_cli.open_client(), []
@@ -55,7 +55,7 @@ def test_threads_with_an_invalid_token_make_one_login_and_lose_no_request(progra
         )
 
         assert ran == Outcome(0, "400 {200}\n")
-        assert api.logins == 8
+        assert api.logins == 2
         assert all(len(received.body) == int(received.path.split("/")[1]) for received in api.requests)
 
 
@@ -88,7 +88,7 @@ def test_a_body_that_can_be_read_only_once_is_resent_after_a_401(program: Progra
         )
         bodies = [received.body for received in api.requests]
 
-    assert (ran.out, bodies) == ("200\n", [b"", b"abc", b"abc"]), ran
+    assert (ran.out, bodies) == ("200\n", [b"", b"abc", b"", b"abc"]), ran  # the GET shows that the token is invalid
 
 
 @pytest.mark.parametrize("redirects", [10, 11])
@@ -113,7 +113,7 @@ def test_as_many_redirects_are_followed_as_by_commands(program: Program, redirec
         command = program.xapi("request", f"/{redirects}", env=api.settings)
 
     assert ran == Outcome(0, command.err.removeprefix("xapi: error: ") or command.out + "\n")
-    assert (api.rejected, command.code) == (1, 3 if redirects == 11 else 0)
+    assert (api.rejected, command.code) == (2, 3 if redirects == 11 else 0)
 
 
 def test_user_info_in_a_redirect_is_omitted_as_by_commands(program: Program) -> None:

@@ -11,6 +11,7 @@
     ├── ExpectationFailed          6  the response does not meet `--expect`
     ├── AuthenticationError       10  not authenticated
     │   ├── LoginRefused          10  the token endpoint rejected the username and password
+    │   ├── GrantRefused          10  the token endpoint refused a login for another reason
     │   ├── LoginNeeded           10  no token and no password source
     │   └── TokenRejected         10  401 with a new token
     ├── NetworkError              11  no usable response
@@ -156,6 +157,12 @@ class LoginRefused(AuthenticationError):
     def __init__(self, message: str, *, hint: str | None = None, has_error_code: bool = True) -> None:
         super().__init__(message, hint=hint)
         self.has_error_code = has_error_code
+
+
+class GrantRefused(AuthenticationError):
+    """The token endpoint refused the login for a reason other than the username and password."""
+
+    is_shared = True
 
 
 class LoginNeeded(AuthenticationError):

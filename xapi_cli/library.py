@@ -16,10 +16,10 @@ from xapi_cli.http import authorization, urls
 from xapi_cli.http.content_coding import accepted
 from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send
 from xapi_cli.http.httpx_transport import HttpxTransport
-from xapi_cli.http.messages import USER_AGENT
+from xapi_cli.http.messages import USER_AGENT, build_request
 from xapi_cli.http.transport import Transport, open_transport
 from xapi_cli.request import items, read_only
-from xapi_cli.request.calls import Call, displayed
+from xapi_cli.request.calls import Call, displayed, headers_of
 from xapi_cli.request.redirects import MAX_REDIRECTS, redirected_call
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, SETTINGS
@@ -126,7 +126,7 @@ class _LibraryClient(httpx.Client):
         self._root = runtime.base_url
         super().__init__(
             base_url=self._root,
-            auth=_Auth(tokens, self._root),
+            auth=_Auth(tokens, runtime),
             transport=_SingleOriginTransport(runtime),
             timeout=runtime.settings.timeout,
             trust_env=False,
@@ -236,9 +236,17 @@ class _Response:
 class _Auth(httpx.Auth):
     """Send the shared token; after a 401, send a newer one if the previous one was accepted for some request."""
 
-    def __init__(self, tokens: TokenSource, base_url: str) -> None:
-        self._tokens = tokens
-        self._policy: Policy[Call] = Policy(base_url, replays=MAX_REPLAYS, tokens=tokens)
+    def __init__(self, tokens: TokenSource, runtime: _LibraryRuntime) -> None:
+        self._tokens, self._runtime = tokens, runtime
+        self._policy: Policy[Call] = Policy(runtime.base_url, replays=MAX_REPLAYS, tokens=tokens, repeat=self._repeat)
+
+    def _repeat(self, call: Call, token: "Token") -> int:
+        """Send *call*, a GET, again with *token* and return the status."""
+        own = headers_of(call._replace(headers=self._runtime.default_headers), to_api=True)
+        headers = [*own, *authorization.headers(token)]
+        response = self._runtime.transport.send(build_request(call.method, call.url, headers))
+        response.discard()
+        return response.status
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Send *request*, renewing the token after a 401; raises TokenRejected if the 401 is final.

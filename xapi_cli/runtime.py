@@ -15,9 +15,7 @@ from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
     from xapi_cli.auth.account import Account
-    from xapi_cli.auth.credentials import Credentials
-    from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
-    from xapi_cli.auth.stored_token import StoredToken
+    from xapi_cli.auth.passwords import PasswordCommand, PasswordSources
     from xapi_cli.auth.token_source import Perform, TokenSource
     from xapi_cli.errors import XapiError
     from xapi_cli.http.httpx_transport import HttpxTransport
@@ -216,11 +214,12 @@ class Runtime:
         *automatic* False, the account never logs in automatically.
         """
         from xapi_cli.auth.account import Account
-        from xapi_cli.auth.password_grant import request_token
 
         identity = identity or self.identity
 
-        def grant(password: str) -> "Token":
+        def grant(password: str, origin: str) -> "Token":
+            from xapi_cli.auth.grant import request_token
+
             self.terminal.redactor.add(password)  # before anything can print it
             return request_token(
                 self.httpx_transport,
@@ -228,15 +227,15 @@ class Runtime:
                 password,
                 timeout=self.settings.timeout,
                 now=self.now,
+                origin=origin,
                 deadline=self.deadline,
                 warn=self.terminal.warn,
             )
 
         return Account(
-            identity,
             repository or self.repository(identity),
             grant=grant,
-            passwords=self._passwords(identity),
+            open_passwords=lambda: self._passwords(identity),
             note=self.terminal.note,
             warn=self.terminal.warn,
             now=self.now,
@@ -251,24 +250,12 @@ class Runtime:
 
         Raises NetworkError or TimeoutExpired if no server responds.
         """
-        from xapi_cli.auth import password_grant
+        from xapi_cli.auth import grant
 
-        _, problem = password_grant.probe(
-            self.httpx_transport, base_url, timeout=self.settings.timeout, deadline=self.deadline
-        )
+        _, problem = grant.probe(self.httpx_transport, base_url, timeout=self.settings.timeout, deadline=self.deadline)
         if problem is not None:
             self.terminal.warn(str(problem))
         return problem is None
-
-    def stored_token(self, *, automatic: bool = True) -> "StoredToken":
-        """Return the token of the account in the settings, which logs in if that is necessary and *automatic*."""
-        from xapi_cli.auth.stored_token import StoredToken
-
-        identity = self.identity
-        repository = self.repository(identity)
-        return StoredToken(
-            repository, lambda: self.account(identity, repository=repository, automatic=automatic), now=self.now
-        )
 
     def repository(
         self,
@@ -320,45 +307,30 @@ class Runtime:
                 continue
 
     def tokens(
-        self,
-        *,
-        automatic: bool = True,
-        once: bool = False,
-        serves: bool = False,
-        perform: "Perform" = lambda action: action(),
+        self, *, automatic: bool = True, serves: bool = False, perform: "Perform" = lambda action: action()
     ) -> "TokenSource":
         """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account.
 
-        With *once*, it is for a single call; if it *serves*, for other programs. With *automatic* False, the account
-        never logs in automatically. *perform* calls what may log in, in the main thread.
+        If it *serves*, it is for other programs. With *automatic* False, the account never logs in automatically.
+        *perform* calls what may log in.
         """
-        from xapi_cli.auth.token_source import TokenSource
+        from xapi_cli.auth.token_source import SuppliedToken, TokenSource
 
-        return TokenSource(
-            self._supplied_credentials() or self.stored_token(automatic=automatic),
-            once=once,
-            serves=serves,
-            redact=self.terminal.redactor.add,
-            perform=perform,
-        )
-
-    def _supplied_credentials(self) -> "Credentials | None":
-        if not self.settings.token_variable:
-            return None
-        from xapi_cli.auth.credentials import SuppliedToken, TokenFromFile
-
-        if self.settings.token:
-            return SuppliedToken(self.settings.token)
-        return TokenFromFile(self._read_token_file)
+        origin: Account | SuppliedToken
+        if variable := self.settings.token_variable:
+            origin = SuppliedToken(variable, lambda: self.supplied_token() or "")
+        else:
+            origin = self.account(automatic=automatic)
+        return TokenSource(origin, serves=serves, redact=self.terminal.redactor.add, perform=perform)
 
     def supplied_token(self) -> str | None:
         """Return the token that the user supplies, None if there is none; raise UsageError if its file is unusable."""
         return self._read_token_file() if self.settings.token_file else self.settings.token
 
     def _read_token_file(self) -> str:
-        from xapi_cli.auth import credentials
+        from xapi_cli.auth.token_source import read_token_file
 
-        token = credentials.read_token_file(self.settings.token_file or "")
+        token = read_token_file(self.settings.token_file or "")
         self.terminal.redactor.add(token)
         return token
 
@@ -466,18 +438,18 @@ class Runtime:
     def _passwords(self, identity: "Identity") -> "PasswordSources":
         from functools import partial
 
-        from xapi_cli.auth import password_sources
+        from xapi_cli.auth import passwords
 
         terminal = self.terminal
-        return password_sources.PasswordSources(
+        return passwords.PasswordSources(
             self.settings.password,
             self.password_command,
-            partial(password_sources.prompt, terminal, identity) if terminal.interactive else None,
+            partial(passwords.prompt, terminal, identity) if terminal.interactive else None,
         )
 
     def _run_store_password_command(self, setting: str, command: Sequence[str]) -> str:
         """Return the password that *command*, the value of *setting*, prints; raises StoreError if it fails."""
-        from xapi_cli.auth.password_command import from_command
+        from xapi_cli.auth.passwords import from_command
         from xapi_cli.errors import LoginNeeded, StoreError
 
         try:
@@ -496,7 +468,7 @@ class Runtime:
     @property
     def password_command(self) -> "PasswordCommand | None":
         """The password_command that the settings select; its stderr is shown if stderr is a terminal."""
-        from xapi_cli.auth.password_sources import PasswordCommand
+        from xapi_cli.auth.passwords import PasswordCommand
 
         settings = self.settings
         if not settings.password_command:

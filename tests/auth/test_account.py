@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.auth.world import NOW, RIGHT, World
-from xapi_cli.auth.stored_token import StoredToken
+from tests.auth.world import RIGHT, World
+from xapi_cli.auth.passwords import TYPED
 from xapi_cli.auth.token_source import TokenSource
 from xapi_cli.errors import LoginNeeded, TokenRejected
 from xapi_cli.tokens import Token
@@ -92,10 +92,9 @@ def test_after_a_401_a_newer_token_in_the_store_is_used_instead_of_a_login(world
 
 def test_a_401_for_a_fresh_token_is_final_and_stops_automatic_logins_for_a_minute(world: World) -> None:
     account = world.account(given=RIGHT)
-    stored = StoredToken(account.repository, lambda: account, now=lambda: NOW)
-    tokens = TokenSource(stored, once=True)
+    tokens = TokenSource(account)
 
-    assert tokens.renew(tokens.current()) is None
+    assert tokens.renew(tokens.current(), 0.0) is None
     tokens.record_rejection()
 
     other = world.account(given=RIGHT)
@@ -106,10 +105,9 @@ def test_a_401_for_a_fresh_token_is_final_and_stops_automatic_logins_for_a_minut
 
 def test_an_explicit_login_enables_automatic_logins_again(world: World) -> None:
     account = world.account(given=RIGHT)
-    account.token()
-    account.record_rejection()
+    account.record_rejection(account.token())
 
-    world.account().log_in(RIGHT, remember=None)
+    world.account().log_in(RIGHT, remember=None, origin=TYPED)
 
     again = world.account(given=RIGHT)
     assert again.renew(again.token()) is not None
@@ -117,8 +115,7 @@ def test_an_explicit_login_enables_automatic_logins_again(world: World) -> None:
 
 def test_a_fresh_token_can_be_requested_within_that_minute(world: World) -> None:
     account = world.account(given=RIGHT)
-    account.token()
-    account.record_rejection()
+    account.record_rejection(account.token())
 
     assert world.account(given=RIGHT).token(fresh=True).access_token == "token2"
 
@@ -126,8 +123,7 @@ def test_a_fresh_token_can_be_requested_within_that_minute(world: World) -> None
 def test_a_401_without_a_previous_login_does_not_stop_logins(world: World) -> None:
     world.store("old")
     account = world.account(given=RIGHT, automatic=False)
-    account.token()
-    account.record_rejection()
+    account.record_rejection(account.token())
 
     assert world.account(given=RIGHT).renew(Token("old")) is not None
 
@@ -140,4 +136,30 @@ def test_with_automatic_login_disabled_it_never_logs_in(world: World, left: time
     with pytest.raises(LoginNeeded, match="--no-login was given; run `xapi login`"):
         world.account(given=RIGHT, automatic=False).token(min_ttl=3600)
     assert world.account(given=RIGHT, automatic=False).renew(Token("old")) is None
+    assert world.logins == []
+
+
+def test_a_token_that_was_rejected_is_tried_by_requests_and_not_passed_on(world: World) -> None:
+    old = world.store("old")
+    world.account(automatic=False).renew(old)
+
+    assert world.account(given=RIGHT).current() == old
+    assert world.account(given=RIGHT).token().access_token == "token1"
+
+
+def test_the_acceptance_of_a_new_token_after_its_rejection_enables_automatic_logins_again(world: World) -> None:
+    account = world.account(given=RIGHT)
+    account.record_rejection(account.token())
+    account.record_success(after_rejection=True)
+
+    again = world.account(given=RIGHT)
+    assert again.renew(again.token()) is not None
+
+
+def test_check_raises_without_a_token_and_a_password_and_sends_nothing(world: World) -> None:
+    with pytest.raises(LoginNeeded):
+        world.account().check()
+    world.account(given=RIGHT).check()
+    world.store("old")
+    world.account().check()
     assert world.logins == []

@@ -11,7 +11,9 @@ import pytest
 from tests.auth.world import ME, NOW, RIGHT, World
 from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.auth.account import Account
+from xapi_cli.auth.passwords import TYPED
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
+from xapi_cli.store.deletion import Deletion
 from xapi_cli.store.login_session import open_session
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import locked
@@ -67,7 +69,7 @@ def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: Wor
 def test_an_explicit_login_always_makes_an_attempt(world: World) -> None:
     for _ in range(2):
         with pytest.raises(LoginRefused):
-            world.account().log_in("wrong", remember=None)
+            world.account().log_in("wrong", remember=None, origin="it")
 
     assert world.logins == ["wrong", "wrong"]
     with pytest.raises(LoginRefused, match="not sent again"):
@@ -78,36 +80,28 @@ def test_a_rejected_login_leaves_the_stored_record_unchanged(world: World) -> No
     world.store("old")
 
     with pytest.raises(LoginRefused):
-        world.account().log_in("wrong", remember=None)
+        world.account().log_in("wrong", remember=None, origin=TYPED)
 
     assert world.stored == "old"
 
 
-@pytest.fixture
-def together(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], None]:
-    """Run a function in a number of threads; none logs in before all of them have begun to wait for a login."""
-    log_in = Account._log_in_or_share  # noqa: SLF001 - the first step that depends on other processes
+def log_out(world: World) -> None:
+    Deletion(world.account().repository).run()
 
-    def run(count: int, function: Callable[[], object]) -> None:
-        has_begun = threading.Barrier(count, timeout=30)
 
-        def wait_and_log_in(account: Account, login: Any) -> Token:
-            has_begun.wait()
-            return log_in(account, login)
-
-        monkeypatch.setattr(Account, "_log_in_or_share", wait_and_log_in)
-        threads = [threading.Thread(target=function) for _ in range(count)]
+def together(world: World, count: int, function: Callable[[], object]) -> None:
+    """Run *function* in threads; none gets the login lock before all wait for it."""
+    file = world.state / "locks" / f"{ME.key}.login.lock"
+    threads = [threading.Thread(target=function) for _ in range(count)]
+    with locked(StateDirectory(file.parent).file(file.name), timeout=1):
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        wait_until(lambda: waiting_for_lock(file) == count, "all wait")
+    for thread in threads:
+        thread.join()
 
-    return run
 
-
-def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(
-    world: World, together: Callable[[int, Callable[[], object]], None]
-) -> None:
+def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(world: World) -> None:
     def outcomes(count: int) -> list[str]:
         outcomes: list[str] = []
 
@@ -117,7 +111,7 @@ def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(
             except NetworkError as error:
                 outcomes.append(error.message)
 
-        together(count, run)
+        together(world, count, run)
         return sorted(outcomes)
 
     def fail() -> None:
@@ -131,9 +125,7 @@ def test_processes_that_wait_for_a_login_share_its_token_and_its_failure(
     assert len(world.logins) == 2
 
 
-def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(
-    world: World, together: Callable[[int, Callable[[], object]], None]
-) -> None:
+def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(world: World) -> None:
     runs: list[int] = []
 
     def fail() -> str:
@@ -144,7 +136,7 @@ def test_a_password_command_that_fails_is_not_run_again_by_waiting_processes(
         with pytest.raises(LoginNeeded, match="it failed"):
             world.account(command=fail).token()
 
-    together(4, run)
+    together(world, 4, run)
     assert runs == [1]
 
 
@@ -154,7 +146,7 @@ def test_the_wait_for_a_login_in_progress_is_bounded(world: World, is_explicit: 
     lock = locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1)
     account = world.account(given=RIGHT, deadline=deadline)
     with lock, pytest.raises(TimeoutExpired, match="another xapi process has been logging in as me@"):
-        account.log_in(RIGHT, remember=None) if is_explicit else account.token()
+        account.log_in(RIGHT, remember=None, origin=TYPED) if is_explicit else account.token()
     assert world.logins == []
     assert time.monotonic() - deadline < 2
 
@@ -167,7 +159,7 @@ def test_a_login_to_another_account_causes_no_wait(world: World) -> None:
 
 def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
     world.store("old")
-    world.during = lambda: world.account().log_out()
+    world.during = lambda: log_out(world)
     account = world.account(given=RIGHT)
 
     assert account.token(fresh=True).access_token == "token1"
@@ -175,7 +167,7 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
     assert account.repository.index.all() == []
     assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
     with pytest.raises(StoreError, match="logged out during the login"):
-        world.account().log_in(RIGHT, remember=None)
+        world.account().log_in(RIGHT, remember=None, origin=TYPED)
 
 
 def test_a_logout_of_all_accounts_just_before_the_account_is_in_the_index_is_not_undone(world: World) -> None:
@@ -215,7 +207,9 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
     def log_in(account: Account) -> None:
         try:
             is_explicit = account is accounts[0]
-            outcomes.append(account.log_in(RIGHT, remember=None) if is_explicit else account.renew(Token("old")))
+            outcomes.append(
+                account.log_in(RIGHT, remember=None, origin=TYPED) if is_explicit else account.renew(Token("old"))
+            )
         except (LoginNeeded, StoreError) as error:
             outcomes.append(error.message)
 
@@ -224,7 +218,7 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
         for thread in threads:
             thread.start()
         begun.wait()
-        world.account().log_out()
+        log_out(world)
     for thread in threads:
         thread.join()
 
@@ -238,10 +232,9 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
 
 def test_the_rejection_of_a_token_that_was_not_stored_is_not_recorded(world: World) -> None:
     world.store("old")
-    world.during = lambda: world.account().log_out()
+    world.during = lambda: log_out(world)
     account = world.account(given=RIGHT)
-    account.token(fresh=True)
-    account.record_rejection()
+    account.record_rejection(account.token(fresh=True))
     world.during = lambda: None
 
     assert world.account(given=RIGHT).token().access_token == "token2"
@@ -265,7 +258,7 @@ def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: W
     failing = threading.Thread(target=fail)
     failing.start()
     begun.wait(30)
-    world.account().log_in(RIGHT, remember=None)
+    world.account().log_in(RIGHT, remember=None, origin=TYPED)
     failing.join()
 
     assert (world.stored, world.logins) == ("token2", ["wrong", RIGHT])
@@ -286,7 +279,7 @@ def test_an_explicit_login_fails_if_its_token_cannot_be_stored(world: World) -> 
     world.during = lambda: (world.state / "tokens").write_text("a file where the directory should be")
 
     with pytest.raises(StoreError):
-        world.account().log_in(RIGHT, remember=None)
+        world.account().log_in(RIGHT, remember=None, origin=TYPED)
 
 
 class _Remembering:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli.auth.account import Account
-from xapi_cli.auth.password_sources import PasswordCommand, PasswordSources
+from xapi_cli.auth.passwords import PasswordCommand, PasswordSources
 from xapi_cli.errors import LoginRefused
 from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
@@ -48,11 +48,11 @@ class World:
     questions: list[str] = field(default_factory=list)
     during: Callable[[], object] = lambda: None  # happens while the token endpoint responds
 
-    def grant(self, password: str) -> Token:
+    def grant(self, password: str, origin: str) -> Token:
         self.logins.append(password)
         self.during()
         if password != RIGHT:
-            raise LoginRefused("refused (400)", hint="check")
+            raise LoginRefused("refused (400)", hint=f"check {origin}")
         expires_at = NOW + self.lifetime if self.lifetime else None
         return Token(f"token{len(self.logins)}", "bearer", NOW, expires_at)
 
@@ -77,13 +77,11 @@ class World:
             "file",
             StoreOptions(state, {}, self.warnings.append, unlock_wait=None if typed is None else UNLOCK_WAIT),
         )
+        run = command_that(command) if command else None
         return Account(
-            identity,
             repository,
             grant=self.grant,
-            passwords=PasswordSources(
-                given, command_that(command) if command else None, ask if typed is not None else None
-            ),
+            open_passwords=lambda: PasswordSources(given, run, ask if typed is not None else None),
             note=self.notes.append,
             warn=self.warnings.append,
             now=lambda: NOW,

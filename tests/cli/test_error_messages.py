@@ -140,8 +140,8 @@ ERRORS = {
     ),
     "an invalid token from the environment": Error(
         "request /x-api/me", TOKEN, 10,
-        "GET {base}/x-api/me responded with 401 Unauthorized; XAPI_TOKEN was rejected: replace it, or unset it so"
-        " that xapi logs in automatically",
+        "GET {base}/x-api/me responded with 401 Unauthorized; XAPI_TOKEN was rejected: replace the token, or unset"
+        " XAPI_TOKEN so that xapi logs in automatically",
     ),
     "a password command that fails": Error(
         "login --password-command false", HERE, 10,
@@ -209,7 +209,7 @@ ERRORS = {
         "cannot listen on {name}: Address already in use; choose another --port",
     ),
     "a failed doctor": Error(
-        "doctor", {}, 1, "1 of 12 checks failed: profile; follow the hints of the failed checks"
+        "doctor", {}, 1, "1 of 11 checks failed: profile; follow the hints of the failed checks"
     ),
 }  # fmt: skip
 

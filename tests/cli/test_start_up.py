@@ -55,7 +55,7 @@ def test_few_modules_are_imported_for_a_stored_token(
     modules = own(xapi, *args, env=sandbox.settings | {"XAPI_STORAGE": "file"})
 
     assert len(modules) <= budget
-    login = {"auth.account", "auth.password_grant", "store.login_protocol", "system.lock"}
+    login = {"auth.failures", "auth.passwords", "auth.grant", "store.login_protocol", "system.lock"}
     assert modules & {f"xapi_cli.{name}" for name in login} == set()
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 
 from tests.fuzz.mutations import mutated
 from tests.support.servers import Peer, Server
-from xapi_cli.auth.credentials import SuppliedToken
-from xapi_cli.auth.password_grant import request_token
-from xapi_cli.auth.token_source import TokenSource
+from xapi_cli.auth.grant import request_token
+from xapi_cli.auth.token_source import SuppliedToken, TokenSource
 from xapi_cli.errors import XapiError
 from xapi_cli.http.content_coding import decode
 from xapi_cli.http.httpx_transport import HttpxTransport
@@ -61,7 +60,7 @@ def server() -> Iterator[Server]:
 def test_any_api_response_is_a_body_or_one_error(server: Server, data: bytes) -> None:
     responses[:] = [data]
     with closing(open_transport(timeout=60, ca_bundle=None, environ={})) as wire:
-        exchange = Sender(wire, server.url, TokenSource(SuppliedToken(TOKEN)), follow=False)
+        exchange = Sender(wire, server.url, TokenSource(SuppliedToken("XAPI_TOKEN", lambda: TOKEN)), follow=False)
         try:
             with closing(exchange.send(Call("GET", f"{server.url}/x")).response) as response:
                 for block in decode(response.chunks(), response.headers.get("Content-Encoding")):

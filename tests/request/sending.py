@@ -19,6 +19,7 @@ class Credentials:
     """Return `token-1`, after a 401 `token-2`; raise *error* after a 401, or with *first*, immediately."""
 
     login_reason = None
+    automatic = True
 
     def __init__(self, error: XapiError | None = None, *, first: bool = False) -> None:
         self.calls: list[str] = []
@@ -48,11 +49,16 @@ class Credentials:
     def record_rejection(self, token: Token) -> None:
         self.calls.append("record_rejection")
 
-    def record_success(self) -> None:
+    def record_success(self, *, after_rejection: bool) -> None:
         """Do nothing: no rejection is recorded."""
 
-    def advice(self) -> str:
-        return "check the account"
+    def has_expired(self, token: Token) -> bool:
+        return False
+
+
+def tokens_of(account: Any) -> TokenSource:
+    """Return the source of the tokens of *account*, a fake."""
+    return TokenSource(account)
 
 
 Sent = tuple[str, str, str | None, str | None, bytes]
@@ -77,5 +83,5 @@ def _no_wait(seconds: float) -> None:
 
 def sender_for(router: Router, **more: Any) -> Sender:
     """Return a sender to *router*; *more* are its options."""
-    options: dict[str, Any] = {"tokens": TokenSource(Credentials(), once=True), "sleep": _no_wait} | more
+    options: dict[str, Any] = {"tokens": tokens_of(Credentials()), "sleep": _no_wait} | more
     return Sender(RoutedTransport(router.handler), BASE, **options)

@@ -3,8 +3,7 @@
 import httpx
 import pytest
 
-from tests.request.sending import BASE, USER_HEADERS, Credentials, Router, sender_for
-from xapi_cli.auth.token_source import TokenSource
+from tests.request.sending import BASE, USER_HEADERS, Credentials, Router, sender_for, tokens_of
 from xapi_cli.errors import ClientStatusError, RedirectError
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.calls import Call
@@ -75,7 +74,7 @@ def test_token_and_headers_are_not_sent_after_a_redirect_back_to_the_api(router:
     router.get(f"{OTHER}/x").respond(302, headers={"Location": f"{BASE}/b"})
     router.get(f"{BASE}/b").respond(401)
     credentials = Credentials()
-    tokens = TokenSource(credentials, once=True)
+    tokens = tokens_of(credentials)
 
     reply = sender_for(router, tokens=tokens).send(Call("GET", f"{BASE}/a", USER_HEADERS))
 

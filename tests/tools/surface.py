@@ -19,7 +19,7 @@ from tests.support.program import Xapi
 from tests.support.servers import Server, request, send
 from tests.tools.manual import commands
 from xapi_cli import errors
-from xapi_cli.auth.credentials import Reason, Source
+from xapi_cli.auth.account import Reason, Source
 from xapi_cli.batch.lines import KEYS
 from xapi_cli.cli.help_topics import TOPICS, VARIABLES
 from xapi_cli.cli.main import app

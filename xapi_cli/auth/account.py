@@ -1,43 +1,54 @@
-"""One account: tokens for requests, explicit and automatic logins, logout."""
+"""One account: its stored token, and the explicit and automatic logins that replace it."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from xapi_cli.auth import login_messages
-from xapi_cli.auth.credentials import Reason, Source
-from xapi_cli.auth.login_failures import LoginFailures
-from xapi_cli.auth.login_messages import CREDENTIALS, REASONS
-from xapi_cli.auth.password_sources import TYPED, PasswordSources, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry
-from xapi_cli.store.login_lock import AnotherLoggedIn
-from xapi_cli.store.login_protocol import LockLost
-from xapi_cli.store.login_session import open_session
-from xapi_cli.store.repository import TokenRepository
-from xapi_cli.system.lock import LockTimeout
-from xapi_cli.system.render import decimal
+from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity, Record, Token
+
+if TYPE_CHECKING:
+    from xapi_cli.auth.failures import LoginFailures
+    from xapi_cli.auth.passwords import PasswordSources
+    from xapi_cli.store.login_session import LoginSession
+    from xapi_cli.store.repository import TokenRepository
+
+Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
+Source = Literal["store", "login", "env"]  # of a token
+_REASONS: dict[Reason, str] = {
+    "missing": "no stored token",
+    "expired": "the stored token has expired",
+    "rejected": "the API rejected the stored token (401)",
+    "short": "the stored token has too little time left",
+    "fresh": "a new token was requested",
+}
+
+
+def name_of(identity: Identity) -> str:
+    """Return the name of the account *identity*, for messages."""
+    return f"{printable(identity.username)} at {printable(identity.base_url)}"
 
 
 class Account:
-    """One account: *grant* exchanges a password for a token, as `request_token` of `password_grant` does.
+    """The account of *repository*: *grant* exchanges a password, whose source it names in errors, for a token.
 
-    *note* and *warn* print messages for the user. *check_server* raises NetworkError or TimeoutExpired if no server
-    responds, before the user types a password. *timeout* is the limit of one login in seconds, *deadline* the monotonic
-    time at which the whole command times out. With *automatic* False, the account never logs in automatically.
+    *open_passwords* returns the other password sources. *note* and *warn* print messages for the user. *check_server*
+    raises NetworkError or TimeoutExpired if no server responds, before the user types a password. *timeout* is the
+    limit of one login in seconds, *deadline* the monotonic time at which the whole command times out. Without
+    *automatic*, the account never logs in automatically.
     """
 
     def __init__(
         self,
-        identity: Identity,
-        repository: TokenRepository,
+        repository: "TokenRepository",
         *,
-        grant: Callable[[str], Token],
-        passwords: PasswordSources,
+        grant: Callable[[str, str], Token],
+        open_passwords: "Callable[[], PasswordSources]",
         note: Callable[[str], None],
         warn: Callable[[str], None],
         now: Callable[[], datetime],
@@ -46,46 +57,49 @@ class Account:
         automatic: bool = True,
         check_server: Callable[[], object] = lambda: None,
     ) -> None:
-        self._check_server = check_server
-        self.identity, self.repository = identity, repository
-        self._grant, self._passwords, self._deadline, self._automatic = grant, passwords, deadline, automatic
-        self._note, self._warn, self._now = note, warn, now
-        self._login_limit = timeout + (passwords.command.timeout if passwords.command else 0)
-        self._session = open_session(repository, limit=self._login_limit)
+        self.repository, self.identity, self.automatic = repository, repository.identity, automatic
+        self._grant, self._open_passwords, self._deadline, self._timeout = grant, open_passwords, deadline, timeout
+        self._note, self._warn, self._now, self._check_server = note, warn, now, check_server
         self._granted: Token | None = None
-        self._stored_grant: Token | None = None
+        self._is_grant_stored = False
         self.login_reason: Reason | None = None
-        self.cleared: list[str] = []  # the places from which a logout has deleted a record
         self.source: Source = "store"
+        repository.check_settings()  # those that are not usable fail before the first line of a batch
 
-    @cached_property
-    def _failures(self) -> LoginFailures:
-        """The login failures; only a login and a logout need them, and the store may have to connect."""
-        return LoginFailures(*self._session.failures)
+    # the stored token: most calls need nothing else
 
-    # tokens for requests
+    def stored(self) -> Token | None:
+        """Return the stored token in any state, without a login."""
+        return record.token if (record := self.repository.read()) else None
 
     def check(self) -> None:
-        """Raise what `token` raises if there is neither a token nor a way to get one; send nothing to the API.
+        """Raise what `current` raises if there is neither a token nor a way to get one; send nothing to the API.
 
         With automatic logins, wait for a login of another process, and for its token or its failure.
         """
-        if not self._automatic or (self._must_prompt and self._passwords.prompt is None):
+        if (token := self.stored()) and not self.has_expired(token):
+            return
+        if not (self.automatic and (self._passwords.prompt or not self._passwords.needs_prompt(self.repository.read))):
             self.token()
 
-    def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
-        """Return a token that was not rejected, unless automatic login is disabled; with *fresh*, always log in.
+    def current(self) -> Token:
+        """Return the token for a request, even one that was rejected: the response shows whether it still is."""
+        token = self.stored()
+        return token if token and not self.has_expired(token) else self.token()
 
-        If possible, it has at least *min_ttl* seconds left.
+    def token(self, *, min_ttl: float = 0, fresh: bool = False) -> Token:
+        """Return a token for another program; with *fresh*, always log in.
+
+        It was not rejected, unless automatic login is disabled. If possible, it has at least *min_ttl* seconds left.
         """
-        stored = record.token if (record := self.repository.read()) else None
+        stored = self.stored()
         if fresh:
             return self._log_in_automatically("fresh", stored)
         if stored is None:
             return self._log_in_automatically("missing", None)
-        if not stored.lasts(self._now()):
+        if self.has_expired(stored):
             return self._log_in_automatically("expired", stored)
-        if self._automatic and self.repository.is_rejected(stored):
+        if self.automatic and self.repository.is_rejected(stored):
             return self._log_in_automatically("rejected", stored)
         if not stored.lasts(self._now(), min_ttl):
             return self._log_in_automatically("short", stored)
@@ -96,41 +110,52 @@ class Account:
 
         Returns None if automatic login is disabled. The caller MUST limit the number of renewals.
         """
-        return self._log_in_automatically("rejected", rejected, is_responding=True) if self._automatic else None
+        newer = None
+        try:
+            if self.automatic:
+                newer = self._log_in_automatically("rejected", rejected, is_responding=True)
+        finally:
+            if newer is None:
+                self.repository.record_rejection(rejected)
+        return newer
 
     def newer(self, than: Token | None) -> Token | None:
         """Return the token that another process has stored in place of *than*, or None; never log in."""
         record = self.repository.read(again=True)
         is_same = record and than and record.token.access_token == than.access_token
-        if record is None or is_same or not record.token.lasts(self._now()):
+        if record is None or is_same or self.has_expired(record.token):
             return None
         self.source = "store"
         return record.token
+
+    def has_expired(self, token: Token) -> bool:
+        """Return whether *token* is known to have expired."""
+        return not token.lasts(self._now())
 
     def is_fresh(self, token: Token) -> bool:
         """Return whether *token* comes from this process's last login."""
         return token is self._granted
 
-    def record_rejection(self) -> None:
-        """Record that the API rejected the last token; if fresh and stored, disable automatic login for a minute."""
-        if self._granted is not None and self._granted is self._stored_grant:  # others may have revoked another one
+    def record_rejection(self, token: Token) -> None:
+        """Record a final 401 for *token*; if it is fresh and stored, disable automatic login for a minute."""
+        self.repository.record_rejection(token)
+        if token is self._granted and self._is_grant_stored:  # others may have revoked one that is not
             self._failures.record_rejected_token(self.identity)
 
-    def advice(self) -> str:
-        """Return a hint for the user about a final 401."""
-        if not self._automatic:
-            return "omit --no-login, or run `xapi login`"
-        return "the token was fresh: check the base URL and the rights of the account"
+    def record_success(self, *, after_rejection: bool) -> None:
+        """Record that the API accepted the token; nothing is written unless its rejection was recorded."""
+        self.repository.forget_rejection()
+        if after_rejection:
+            self._failures.delete_rejected_token(self.identity)
 
-    # explicit login and logout
+    # explicit login
 
-    def log_in(self, password: str, *, remember: bool | None, origin: str = TYPED) -> Token:
+    def log_in(self, password: str, *, remember: bool | None, origin: str) -> Token:
         """Log in with *password*, then store and return the token, which is always a new one.
 
-        *origin* names the source of the password, for the hint of a rejected login.
-        *remember* is True to store the password as well, False to delete it from all known stores, None to replace a
-        stored one.
-        Raises StoreError if the token cannot be stored, and any error that the grant raises.
+        *origin* names the source of the password, for the hint of a rejected login. *remember* is True to store the
+        password as well, False to delete it from all known stores, None to replace a stored one. Raises StoreError if
+        the token cannot be stored, and any error that the grant raises.
         """
         self._session.begin()
         logged_out = "the account was logged out during the login, so nothing was"
@@ -169,50 +194,36 @@ class Account:
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"the password could not be stored: {error}")
 
-    def log_out(self) -> bool:
-        """Delete the token and the password from all stores; return whether there were any."""
-        from xapi_cli.store.deletion import Deletion
-
-        deletion = Deletion(self.repository)
-        self.cleared = deletion.cleared
-        found = deletion.run()
-        self._failures.delete(self.identity)
-        return found
-
     # automatic login
     #
     # _log_in_automatically        raises LoginNeeded with --no-login; prompts if there is no other password source
     # └─ _log_in_with              fails immediately if the password was rejected during the last minute
     #    └─ _log_in_or_share       acquires the login lock, unless another process stores a newer token
-    #       └─ _log_in_locked      logs in, while this process holds the lock
-    #          ├─ _raise_shared_failure   fails if the same login has just failed in another process
-    #          ├─ _password               gets the password, unless the user typed it
-    #          ├─ _request_token          exchanges it for a token
-    #          └─ _store                  stores the token, and notifies the waiting processes
+    #       └─ _log_in_locked      logs in, unless the same login has just failed in another process
+    #          ├─ _request_token   exchanges the password for a token
+    #          └─ _store           stores the token, and notifies the waiting processes
 
     def _log_in_automatically(self, reason: Reason, stale: Token | None, *, is_responding: bool = False) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login.
 
         *is_responding* is True if the server has just responded: it is then not checked before a prompt.
         """
-        if not self._automatic:
-            hint = registry.login_hint(self.repository.row)
-            raise LoginNeeded(self._not_logged_in(reason, "--no-login was given"), hint=hint)
+        if not self.automatic:
+            raise self._not_logged_in(reason, "--no-login was given", registry.login_hint(self.repository.row))
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
-        if self._must_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
+        needs_prompt = self._passwords.needs_prompt(self.repository.read)
+        if needs_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
+            from xapi_cli.auth.passwords import prompt_until_accepted
+
             if not is_responding:
                 self._check_server()
             token, _ = prompt_until_accepted(
-                lambda _: prompt(REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
+                lambda _: prompt(_REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
             )
             return token
         return self._log_in_with(reason, stale, None)
-
-    @property
-    def _must_prompt(self) -> bool:
-        return self._passwords.needs_prompt(self.repository.read)
 
     def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
         """Log in with the *typed* password, or with one from another source if that is None."""
@@ -225,11 +236,13 @@ class Account:
         try:
             return self._log_in_or_share(login)
         except (NetworkError, TimeoutExpired) as error:
-            error.message = f"{REASONS[reason]}, and the login failed: {error.message}"
+            error.message = f"{_REASONS[reason]}, and the login failed: {error.message}"
             raise
 
     def _log_in_or_share(self, login: "_AutomaticLogin") -> Token:
         """Wait for the login lock and log in, unless another process stores a newer token first."""
+        from xapi_cli.store.login_lock import AnotherLoggedIn
+
         if login.reason != "fresh":
             try:
                 with self._locked(stop_on_login=True):
@@ -245,86 +258,98 @@ class Account:
         """Log in, while this process holds the login lock, unless another process's failure applies to this login."""
         record = self.repository.read(again=login.reason == "fresh")
         if self._session.was_logged_out():  # each waiting process would log in for itself, and store nothing
-            raise LoginNeeded(f"{self._name()} was logged out in the meantime", hint="run `xapi login`")
-        self._raise_shared_failure(login)
+            raise LoginNeeded(f"{name_of(self.identity)} was logged out in the meantime", hint="run `xapi login`")
+        if login.reason != "fresh":
+            self._failures.check_token(self.identity)
+        command = None if login.typed else self._passwords.command_key
+        self._failures.check_failed(self.identity, since=login.since, command=command)
         try:
-            password = login.typed or self._password(record, login.reason)
+            if (password := login.typed or self._passwords.get(record)) is None:
+                raise self._without_password(login.reason)
             origin = self._origin(login.typed)
             self._failures.check_password(self.identity, password, origin=origin)
             token = self._request_token(password, origin)
         except (LoginNeeded, LoginRefused) as error:
-            if key := self._command_key(login):
-                self._failures.record_command_failed(self.identity, error, key)
+            if command:
+                self._failures.record_failed(self.identity, error, command=command)
             raise
         self._failures.delete_failed(self.identity)
-        try:
-            if self._store(Record(token, record.password if record else None)):
-                self._stored_grant = token
-        except LockLost as error:
-            if (newer := self.newer(login.stale)) is not None:
-                return newer  # of the login that began when this one was late; it may have invalidated this one's
-            self._warn(f"the new token could not be stored: {error}")
-        self._granted, self.source = token, "login"
-        self.login_reason = login.reason
-        self._note(login_messages.logged_in_automatically(self.identity, login.reason))
+        if (newer := self._store(Record(token, record.password if record else None), login.stale)) is not None:
+            return newer
+        self._granted, self.source, self.login_reason = token, "login", login.reason
+        self._note(f"logged in as {name_of(self.identity)}: {_REASONS[login.reason]}")
         return token
-
-    def _raise_shared_failure(self, login: "_AutomaticLogin") -> None:
-        """Raise the error of another process's failed login, if it was recorded since this process began to wait."""
-        if login.reason != "fresh":
-            self._failures.check_token(self.identity)
-        self._failures.check_failed(self.identity, since=login.since)
-        if key := self._command_key(login):
-            self._failures.check_command_failed(self.identity, key, since=login.since)
-
-    def _command_key(self, login: "_AutomaticLogin") -> str | None:
-        """Return what identifies the password command of *login*, or None if it gets the password elsewhere."""
-        command = self._passwords.command
-        return command.key if command and not (login.typed or self._passwords.variable) else None
-
-    def _password(self, record: Record | None, reason: Reason) -> str:
-        if (password := self._passwords.get(record)) is None:
-            row = self.repository.row
-            hint = registry.password_hint(row)
-            if row.is_persistent:
-                hint = f"{registry.login_hint(row)}, or {hint}"
-            raise LoginNeeded(self._not_logged_in(reason, "no password source is available"), hint=hint)
-        return password
-
-    def _not_logged_in(self, reason: Reason, obstacle: str) -> str:
-        return login_messages.not_logged_in(self.identity, reason, obstacle)
-
-    def _origin(self, typed: str | None) -> str:
-        return self._passwords.origin if typed is None else TYPED
 
     def _request_token(self, password: str, origin: str) -> Token:
         """Return the token for *password*; record a failure for waiting processes."""
+        from xapi_cli.auth.passwords import described
+
         try:
-            return self._grant(password)
+            return self._grant(password, described(origin, password))
         except LoginRefused as error:
-            if error.hint:
-                error.hint = error.hint.replace(CREDENTIALS, f"{origin}, and the username")
             self._failures.record_rejected_password(self.identity, error, password)
             raise
         except XapiError as error:
             self._failures.record_failed(self.identity, error)
             raise
 
-    def _store(self, record: Record) -> bool:
-        """Store *record* and notify waiting processes; return False, after a warning, if it is not stored.
+    def _store(self, record: Record, stale: Token | None) -> Token | None:
+        """Store *record* and notify waiting processes; warn if it is not stored.
 
-        Raises LockLost.
+        Returns a newer token if this login took so long that another one has begun, and may have invalidated it.
         """
+        from xapi_cli.store.login_protocol import LockLost
+
+        self._is_grant_stored = False
         try:
             if self._session.write(record):
                 self._session.notify_login()
-                return True
-            self._warn("the account was logged out in the meantime, so the new token is not stored")
-        except LockLost:
-            raise
+                self._is_grant_stored = True
+            else:
+                self._warn("the account was logged out in the meantime, so the new token is not stored")
+        except LockLost as error:
+            if (newer := self.newer(stale)) is not None:
+                return newer
+            self._warn(f"the new token could not be stored: {error}")
         except (StoreError, TimeoutExpired) as error:
             self._warn(f"the new token could not be stored: {error}")
-        return False
+        return None
+
+    def _without_password(self, reason: Reason) -> LoginNeeded:
+        row = self.repository.row
+        hint = registry.password_hint(row)
+        if row.is_persistent:
+            hint = f"{registry.login_hint(row)}, or {hint}"
+        return self._not_logged_in(reason, "no password source is available", hint)
+
+    def _not_logged_in(self, reason: Reason, obstacle: str, hint: str) -> LoginNeeded:
+        return LoginNeeded(f"not logged in as {name_of(self.identity)}: {_REASONS[reason]}, and {obstacle}", hint=hint)
+
+    def _origin(self, typed: str | None) -> str:
+        from xapi_cli.auth.passwords import TYPED
+
+        return self._passwords.origin if typed is None else TYPED
+
+    @cached_property
+    def _passwords(self) -> "PasswordSources":
+        return self._open_passwords()
+
+    @cached_property
+    def _session(self) -> "LoginSession":
+        from xapi_cli.store.login_session import open_session
+
+        return open_session(self.repository, limit=self._login_limit)
+
+    @cached_property
+    def _failures(self) -> "LoginFailures":
+        """The login failures; only a login needs them, and the store may have to connect."""
+        from xapi_cli.auth.failures import LoginFailures
+
+        return LoginFailures(self._session.failures[0])
+
+    @property
+    def _login_limit(self) -> float:
+        return self._timeout + self._passwords.timeout
 
     @contextmanager
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:
@@ -334,6 +359,8 @@ class Account:
         without it instead, unless the wait ended at the deadline. With *stop_on_login*, raise AnotherLoggedIn as soon
         as another process has stored a token.
         """
+        from xapi_cli.system.lock import LockTimeout
+
         limit = self._login_limit + self._session.margin  # as long as another process's login may take
         timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
         is_limited = timeout < limit  # a wait until the deadline leaves no time to continue without the lock
@@ -344,13 +371,10 @@ class Account:
             except LockTimeout as error:
                 waited = decimal(int(timeout * 10) / 10)
                 raise TimeoutExpired(
-                    f"another xapi process has been logging in as {self._name()} for more than {waited} s",
+                    f"another xapi process has been logging in as {name_of(self.identity)} for more than {waited} s",
                     hint=f"try again, {'raise --max-time, ' if is_limited else ''}or end that process if it hangs",
                 ) from error
             yield
-
-    def _name(self) -> str:
-        return login_messages.name_of(self.identity)
 
 
 class _AutomaticLogin(NamedTuple):

@@ -1,24 +1,46 @@
-"""The token of all requests of a command, even of many in flight: an invalid token causes a single login."""
+"""The token of all requests of a process, in any number of threads: an invalid token causes a single login.
 
+A 401 has two meanings: the token has become invalid, or the account has no right to what was requested. Services that
+respond with 401 for the latter exist, and a login for each such request would be a storm of them. So:
+
+- What another thread or process has obtained in place of the rejected token is used first.
+- The 401 is about rights if a request that was sent after it arrived succeeded with the same token.
+- A process logs in once without further ado. Before it does so again, or if a request that was sent after the rejected
+  one has succeeded, it repeats the last GET that succeeded; if that succeeds again, the 401 is about rights. Requests
+  may overtake each other on their way, so a success alone proves nothing unless it was sent much later.
+- Without such a GET, it logs in again at most once a minute.
+- A new token that is rejected before a request has succeeded with it is not replaced: another login would not help.
+
+The renewals of a process happen one after another, under a lock. Whoever has waited for it finds the new token, or
+fails with the error of the login.
+"""
+
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from xapi_cli.errors import AuthenticationError, LoginRefused, XapiError
-from xapi_cli.system import forks
-from xapi_cli.tokens import Token
+from xapi_cli.errors import UNAUTHORIZED, AuthenticationError, LoginRefused, UsageError, XapiError
+from xapi_cli.system.render import printable
+from xapi_cli.tokens import Token, is_access_token
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.credentials import Credentials, Reason
+    from xapi_cli.auth.account import Account, Reason
 
 MAX_REPLAYS = 5  # per request: tokens may become invalid while many requests are in flight
-_FIRST_SERVER_ERROR = 500  # such a response does not show whether the token is valid
+_FIRST_FAILURE, _FIRST_SERVER_ERROR = 300, 500  # statuses; a server error does not show whether the token is valid
 _FAILURE_LIFETIME = 2.0  # seconds without another login after a failed one, to limit the load on a failing server
+_LOGIN_INTERVAL = 60.0  # seconds between two logins of which nothing proves that they are necessary
+_OVERTAKING = 1.0  # seconds by which a request may arrive at the server after one that was sent later
+_MAX_TOKEN_FILE = 64 * 1024  # bytes
 
 _T = TypeVar("_T")
+Repeat = Callable[[Token], int]
+"""Sends a request again with a token and returns the status of the response; may raise XapiError."""
 
 
 class Perform(Protocol):
@@ -28,117 +50,183 @@ class Perform(Protocol):
         """Call *action*."""
 
 
-class TokenSource:
-    """The token of *credentials*, shared by any number of threads and requests.
+class SuppliedToken(NamedTuple):
+    """The token that the user supplies in *variable*; *read* returns it, or raises UsageError."""
 
-    With *once*, for a single call, a 401 is final if the token is fresh or has been renewed. If it *serves* other
-    programs, for as long as they run, no failed login is final: the user may correct the password meanwhile. A rejected
-    password then does not delay another one: the account refuses to send the same one again.
+    variable: str
+    read: Callable[[], str]
+
+
+class TokenSource:
+    """The token of an account, or the one that the user has supplied, which is never stored and never renewed.
+
+    If it *serves* other programs, for as long as they run, no failed login is final: the user may correct the password
+    meanwhile. A rejected password then does not delay another one: the account refuses to send the same one again.
     *redact* gets each token, which is then removed from messages and logs. *perform* calls what may log in.
     """
 
     def __init__(
         self,
-        credentials: "Credentials",
+        origin: "Account | SuppliedToken",
         *,
-        once: bool = False,
         serves: bool = False,
         redact: Callable[[str], None] = lambda token: None,
         perform: Perform = lambda action: action(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._credentials, self._once, self._serves, self._clock = credentials, once, serves, clock
-        self._redact, self._perform = redact, perform
+        self._supplied: SuppliedToken | None = None
+        self._account: Account | None = None
+        if isinstance(origin, SuppliedToken):
+            self._supplied = origin
+        else:
+            self._account = origin
+        self._serves, self._redact, self._perform, self._clock = serves, redact, perform, clock
         self._lock = Lock()
-        self.cached: Token | None = None  # the token to send, or None if there is none yet
-        self._is_accepted = False
-        self._has_renewed = False
-        self._is_rejection_recorded = False
-        self._is_success_recorded = False
+        self._used: _Used | None = None
+        self._repeat: Repeat | None = None  # repeats the last GET that succeeded, even with an earlier token
+        self._has_logged_in = False
+        self._renewed_at = float("-inf")  # when it last logged in after a 401
         self._failure: XapiError | None = None
         self._failure_expires = 0.0
-        forks.register(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent process may have held it for a login."""
-        self._lock = Lock()
 
     @property
     def login_reason(self) -> "Reason | None":
         """The reason for this process's login, or None if it did not log in."""
-        return self._credentials.login_reason
+        return self._account.login_reason if self._account else None
+
+    # for the engine of batch
+
+    @property
+    def cached(self) -> Token | None:
+        """The token to send, None if there is none yet."""
+        return self._used.token if self._used else None
 
     def check(self) -> None:
         """Raise an error, without sending a request, if there is neither a token nor a way to get one."""
-        self._credentials.check()
-
-    @property
-    def failure(self) -> XapiError | None:
-        """The error of the last login if another login would now fail with it too, else None."""
-        if self._failure is None or self._clock() >= self._failure_expires:
-            return None
-        return copy(self._failure)  # raising the same object repeatedly would extend its traceback
+        if self._account:
+            self._account.check()
 
     def current(self) -> Token:
         """Return the token to send; log in if there is none."""
-        if self.cached is None:
+        used = self._used
+        if used is None:
             with self._lock:
-                if self.cached is None:
-                    with self._shared_failure():
-                        token = self._perform(self._credentials.current)
-                    self._redact(token.access_token)
-                    self.cached = token
-        return self.cached
+                used = self._used or self._use(self._first())
+        return used.token
 
-    def accepted(self, token: Token, status: int) -> None:
-        """Record that the response to a request with *token* has *status*, which is not 401."""
-        if token is self.cached:
-            self._is_accepted = True
-            if not self._is_success_recorded and status < _FIRST_SERVER_ERROR:
-                self._is_success_recorded = True
-                self._credentials.record_success()
+    def accepted(self, token: Token, status: int, sent_at: float, repeat: Repeat | None = None) -> None:
+        """Record that the response to a request with *token* has *status*, which is not 401.
 
-    def is_unproven(self, token: Token) -> bool:
-        """Return whether *token* is fresh and no request with it is known to have succeeded."""
-        return self._credentials.is_fresh(token) and not (token is self.cached and self._is_accepted)
-
-    def renew(self, rejected: Token) -> Token | None:
-        """Return a newer token than *rejected*: the one that another request has already obtained, else a new one.
-
-        Returns None if the 401 is final: *rejected* is fresh, no request with it has succeeded and no other process
-        has replaced it; or it cannot be renewed. Raises what a login raises.
+        The request was sent at *sent_at*, a time of `time.monotonic`. If it was a GET, *repeat* sends it again.
         """
+        used = self._used
+        if used is None or used.token is not token or status >= _FIRST_SERVER_ERROR:
+            return
+        used.is_accepted = True
+        if status < _FIRST_FAILURE:
+            used.succeeded_at = max(used.succeeded_at, sent_at)
+            self._repeat = repeat or self._repeat
+        if self._account and not used.is_acceptance_recorded:
+            used.is_acceptance_recorded = True
+            self._account.record_success(after_rejection=used.is_rejection_recorded)
+
+    def renew(self, rejected: Token, sent_at: float) -> Token | None:
+        """Return a token to replace *rejected*, None if the 401 is final; raise what a login raises.
+
+        The rejected request was sent at *sent_at*, a time of `time.monotonic`.
+        """
+        received_at = self._clock()
         with self._lock:
-            if self.cached is not None and self.cached.access_token != rejected.access_token:
-                return self.cached
-            if self._once and (self._has_renewed or self._credentials.is_fresh(rejected)):
-                return None
-            self._has_renewed, self._is_success_recorded = True, False
-            if self.is_unproven(rejected):
-                newer = self._credentials.newer(rejected)
-            else:
-                with self._shared_failure():
-                    newer = self._perform(lambda: self._credentials.renew(rejected))
-            if newer is not None:
-                self._redact(newer.access_token)
-                self.cached, self._is_accepted, self._is_rejection_recorded = newer, False, False
-            return newer
+            used = self._used
+            if used is None or used.token.access_token != rejected.access_token:
+                return used.token if used else None
+            newer = self._newer(used, sent_at, received_at)
+            return newer and self._use(newer).token
 
     def record_rejection(self) -> None:
-        """Record a final 401."""
-        if self.cached is not None and not self._is_accepted and not self._is_rejection_recorded:
-            self._is_rejection_recorded = True
-            self._credentials.record_rejection(self.cached)
+        """Record a final 401, unless the token is accepted for other requests."""
+        used = self._used
+        if self._account and used and not used.is_accepted and not used.is_rejection_recorded:
+            used.is_rejection_recorded, used.is_acceptance_recorded = True, False
+            self._account.record_rejection(used.token)
 
     def advice(self) -> str:
         """Return a hint for the user about a final 401."""
-        return self._credentials.advice()
+        if self._supplied:
+            variable = self._supplied.variable
+            return f"{variable} was rejected: replace the token, or unset {variable} so that xapi logs in automatically"
+        if self._used and self._used.succeeded_at > float("-inf"):
+            return "the API accepts the token for other requests: check whether the account has the rights for this one"
+        if self._account and not self._account.automatic:
+            return "omit --no-login, or run `xapi login`"
+        return "the token was fresh: check the base URL and the rights of the account"
+
+    def _first(self) -> Token:
+        if self._account is None:
+            assert self._supplied is not None  # noqa: S101 - one of the two
+            return Token(self._supplied.read())
+        with self._shared_failure():
+            return self._perform(self._account.current)
+
+    def _use(self, token: Token) -> "_Used":
+        self._redact(token.access_token)
+        self._has_logged_in |= self._account is not None and self._account.is_fresh(token)
+        self._used = _Used(token)
+        return self._used
+
+    def _newer(self, used: "_Used", sent_at: float, received_at: float) -> Token | None:
+        """Return what replaces the rejected token, None if the 401 is final."""
+        if self._account is None:
+            return self._supplied_again(used.token)
+        is_fresh = self._account.is_fresh(used.token) and not used.is_accepted
+        if self._is_about_rights(used, sent_at, received_at, is_fresh=is_fresh):
+            return None
+        is_too_soon = self._clock() - self._renewed_at < _LOGIN_INTERVAL and not used.is_refuted
+        if is_fresh or is_too_soon:
+            return self._account.newer(used.token)
+        account = self._account
+        with self._shared_failure():
+            newer = self._perform(lambda: account.renew(used.token))
+        if newer and account.is_fresh(newer):
+            self._renewed_at = self._clock()
+        return newer
+
+    def _is_about_rights(self, used: "_Used", sent_at: float, received_at: float, *, is_fresh: bool) -> bool:
+        """Return whether the token is known to be valid, after repeating a request if that is necessary."""
+        assert self._account is not None  # noqa: S101 - see the caller
+        used.is_refuted = self._account.has_expired(used.token)
+        if used.succeeded_at >= received_at or used.is_refuted:
+            return not used.is_refuted
+        is_overtaken = used.succeeded_at > sent_at
+        if not (is_overtaken or is_fresh or self._has_logged_in):
+            return False
+        repeated_at, status = self._clock(), self._repeated(used.token)
+        if status is not None and status < _FIRST_FAILURE:
+            used.is_accepted, used.succeeded_at = True, repeated_at
+            return True
+        used.is_refuted = status == UNAUTHORIZED
+        return used.succeeded_at > sent_at + _OVERTAKING and not used.is_refuted
+
+    def _repeated(self, token: Token) -> int | None:
+        """Return the status of the last GET that succeeded, sent again with *token*; None if that proves nothing."""
+        try:
+            return self._repeat(token) if self._repeat else None
+        except XapiError:
+            return None
+
+    def _supplied_again(self, rejected: Token) -> Token | None:
+        """Return the token that the file contains now, None if that is *rejected* or the file cannot be used."""
+        try:
+            newer = self._first()
+        except UsageError:
+            return None  # the 401 is then the error
+        return newer if newer.access_token != rejected.access_token else None
 
     @contextmanager
     def _shared_failure(self) -> Iterator[None]:
         """Raise a recent failure again; record a new one, permanently if the next login would fail in the same way."""
-        if (failure := self.failure) is not None:
-            raise failure
+        if self._failure is not None and self._clock() < self._failure_expires:
+            raise copy(self._failure)  # raising the same object repeatedly would extend its traceback
         try:
             yield
         except XapiError as error:
@@ -148,3 +236,46 @@ class TokenSource:
             self._failure = copy(error)
             self._failure_expires = float("inf") if is_final else self._clock() + _FAILURE_LIFETIME
             raise
+
+
+class _Used:
+    """What is known of a token that requests were sent with."""
+
+    def __init__(self, token: Token) -> None:
+        self.token = token
+        self.is_accepted = False  # a response was neither 401 nor a server error
+        self.succeeded_at = float("-inf")  # when the last request that succeeded was sent
+        self.is_refuted = False  # it has expired, or a request that had succeeded was rejected
+        self.is_acceptance_recorded = self.is_rejection_recorded = False  # in the account
+
+
+def read_token_file(path: str) -> str:
+    """Return the token in the file *path*, without the whitespace around it; raise UsageError if there is none.
+
+    The file may belong to any user, because a container gets it from another one.
+    """
+    name = printable(path)
+    try:
+        # without O_NONBLOCK, opening a FIFO waits until another process writes to it
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _file_error(f"{name} is not a regular file")
+            data = file.read(_MAX_TOKEN_FILE + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "invalid path"
+        raise _file_error(f"{name} cannot be read: {reason}") from error
+    if len(data) > _MAX_TOKEN_FILE:
+        raise _file_error(f"{name} is larger than 64 KiB")
+    token = data.strip().decode("ascii", "replace")
+    if not token:
+        raise _file_error(f"{name} is empty")
+    if any(character.isspace() for character in token):
+        raise _file_error(f"{name} contains more than a token: there is whitespace in the middle")
+    if not is_access_token(token):
+        raise _file_error(f"{name} contains characters that are not allowed in a token")
+    return token
+
+
+def _file_error(problem: str) -> UsageError:
+    return UsageError(f"XAPI_TOKEN_FILE: {problem}", hint="name a file that contains only the token")

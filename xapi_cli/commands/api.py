@@ -206,7 +206,7 @@ def _from_api(runtime: "Runtime", path: str) -> "Summary":
     from xapi_cli.request.send import Sender, concern, status_error
 
     url = urls.resolve(runtime.base_url, path)
-    tokens, note = runtime.tokens(once=True), runtime.terminal.note
+    tokens, note = runtime.tokens(), runtime.terminal.note
     sender = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
     outcome = sender.send(Call("GET", url, with_defaults([("Accept", _ACCEPT)], runtime.default_headers)))
     response = outcome.response

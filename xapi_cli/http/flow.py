@@ -5,7 +5,9 @@ the step and sends the result back. There are four drivers: `request.send` block
 many flows in one thread, and `library` is an `httpx.Auth`.
 """
 
+import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from xapi_cli.errors import UNAUTHORIZED, NetworkError, RedirectError
@@ -52,14 +54,16 @@ if TYPE_CHECKING:  # a Protocol takes 0.2 ms to define
         def cached(self) -> Token | None:
             """The token to send, or None if there is none yet."""
 
-        def accepted(self, token: Token, status: int, /) -> None:
-            """Record that the response to a request with *token* has *status*, which is not 401."""
+        def accepted(
+            self, token: Token, status: int, sent_at: float, repeat: Callable[[Token], int] | None = None, /
+        ) -> None:
+            """Record that the response to a request with *token*, sent at *sent_at*, has *status*, which is not 401."""
 
         def current(self) -> Token | None:
             """Return the token to send."""
 
-        def renew(self, rejected: Token, /) -> Token | None:
-            """Return a token to replace *rejected*, or None if the 401 is final."""
+        def renew(self, rejected: Token, sent_at: float, /) -> Token | None:
+            """Return a token to replace *rejected*, which was sent at *sent_at*, or None if the 401 is final."""
 
 
 C = TypeVar("C", bound="Call")
@@ -89,10 +93,11 @@ class Login(NamedTuple):
     """
 
     rejected: Token | None
+    sent_at: float = 0.0
 
     def token_from(self, tokens: "Tokens") -> Token | None:
         """Return the result of this step, obtained from *tokens*; blocks during a login."""
-        return tokens.current() if self.rejected is None else tokens.renew(self.rejected)
+        return tokens.current() if self.rejected is None else tokens.renew(self.rejected, self.sent_at)
 
 
 class Wait(NamedTuple):
@@ -152,6 +157,7 @@ class Policy(NamedTuple, Generic[C]):
     tokens: "Tokens | None" = None
     redirected: "Callable[[C, Response, int], C | None]" = lambda call, response, redirects: None
     note: Callable[[str], None] = lambda text: None
+    repeat: "Callable[[C, Token], int] | None" = None
 
     def flow(self, call: C, *, authenticated: bool = True) -> Flow[C, Any]:
         """Yield the steps of *call*; the last one is its final response.
@@ -227,6 +233,7 @@ class _Attempt(Generic[C]):
             token = tokens.cached or (yield Login(None))
         replays = 0
         while True:
+            sent_at = time.monotonic()
             try:
                 response: Response = yield Send(self._call, token, self._to_api, self._needs_body)
             except NetworkError as error:
@@ -234,9 +241,10 @@ class _Attempt(Generic[C]):
             if token is None or tokens is None:
                 return response
             if response.status != UNAUTHORIZED:
-                tokens.accepted(token, response.status)
+                repeat = partial(self._policy.repeat, self._call) if self._policy.repeat else None
+                tokens.accepted(token, response.status, sent_at, repeat if self._call.method == "GET" else None)
                 return response
-            newer = (yield Login(token)) if replays < self._policy.replays else None
+            newer = (yield Login(token, sent_at)) if replays < self._policy.replays else None
             if newer is None:
                 return response
             token, replays = newer, replays + 1

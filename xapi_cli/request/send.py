@@ -82,6 +82,7 @@ class Sender:
             tokens=tokens,
             redirected=partial(_redirected, base_url=base_url, follow=follow),
             note=note,
+            repeat=self._repeat,
         )
         self._flow: Flow[Call, Response] | None = None  # of the last call
         self._sent = 0  # requests for the last call
@@ -159,6 +160,13 @@ class Sender:
         request = _request(step, self._uploading)._replace(attempt=self._sent, deadline=self._deadline)
         request = request._replace(beside=step.call.beside)
         return self._transport.send(request)
+
+    def _repeat(self, call: Call, token: Token) -> int:
+        """Send *call* again with *token* and return the status."""
+        step = Send(call._replace(beside=None), token, to_api=True, needs_body=lambda response: False)
+        response = self._transport.send(_request(step, self._uploading)._replace(deadline=self._deadline))
+        response.discard()
+        return response.status
 
     def _discard_response(self) -> None:
         if self._response is not None:

@@ -11,8 +11,7 @@ from xapi_cli.system.render import exports, instant, json_line
 from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.credentials import Source
-    from xapi_cli.auth.stored_token import StoredToken
+    from xapi_cli.auth.account import Account, Source
     from xapi_cli.runtime import Runtime
     from xapi_cli.store.repository import TokenRepository
 
@@ -63,7 +62,7 @@ def usable_token(
     """
     if supplied := _supplied_token(runtime):
         return supplied
-    account = runtime.stored_token(automatic=automatic)
+    account = runtime.account(automatic=automatic)
     token = account.token(min_ttl=min_ttl, fresh=fresh)
     if min_ttl and not token.lasts(runtime.now(), min_ttl):
         runtime.terminal.warn("the new token also has less time left than --min-ttl requires")
@@ -77,7 +76,7 @@ def present_token(runtime: "Runtime") -> "tuple[Token | None, Subject, TokenRepo
     """
     if supplied := _supplied_token(runtime):
         return *supplied, None
-    account = runtime.stored_token(automatic=False)
+    account = runtime.account(automatic=False)
     token = account.stored()
     return token, _subject(runtime, account)._replace(source="store" if token else None), account.repository
 
@@ -136,6 +135,6 @@ def _supplied_token(runtime: "Runtime") -> tuple[Token, Subject] | None:
     return Token(token), Subject(*account, "none", "env", settings.token_variable)
 
 
-def _subject(runtime: "Runtime", account: "StoredToken") -> Subject:
+def _subject(runtime: "Runtime", account: "Account") -> Subject:
     base_url, username = account.repository.identity
     return Subject(base_url, username, runtime.settings.profile, account.repository.storage, account.source)

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xapi_cli.auth.login_messages import logged_in, name_of
+from xapi_cli.auth.account import name_of
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, password_command, resolve, values
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import printable, until
 from xapi_cli.tokens import Identity
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
@@ -144,7 +144,7 @@ class Login:
 
     def _log_in(self, repository: "TokenRepository") -> "tuple[Account, Token, str | None]":
         """Return the account, a new token, and the password if the user typed it, else None."""
-        from xapi_cli.auth import password_sources
+        from xapi_cli.auth import passwords
 
         runtime, identity = self.runtime, self._identity()
 
@@ -160,36 +160,36 @@ class Login:
             nonlocal identity
             if error:
                 identity = self._corrected(identity, error)
-            return identity, password_sources.prompt(runtime.terminal, identity)
+            return identity, passwords.prompt(runtime.terminal, identity)
 
         def log_in(typed: tuple[Identity, str]) -> "tuple[Account, Token]":
             selected = account(typed[0])
-            return selected, selected.log_in(typed[1], remember=self.remember, origin=password_sources.TYPED)
+            return selected, selected.log_in(typed[1], remember=self.remember, origin=passwords.TYPED)
 
-        (selected, token), (_, password) = password_sources.prompt_until_accepted(prompt, log_in, runtime.terminal.warn)
+        (selected, token), (_, password) = passwords.prompt_until_accepted(prompt, log_in, runtime.terminal.warn)
         return selected, token, password
 
     def _password(self, account: "Account") -> tuple[str, str]:
         """Return the password from a non-interactive source, and its origin; raises LoginNeeded if there is none."""
-        from xapi_cli.auth import password_sources
+        from xapi_cli.auth import passwords
 
         settings = self.runtime.settings
         if self.password_stdin:
-            return self._password_from_stdin(), password_sources.FROM_STDIN
+            return self._password_from_stdin(), passwords.FROM_STDIN
         if settings.password:
-            return settings.password, password_sources.IN_VARIABLE
+            return settings.password, passwords.IN_VARIABLE
         if command := self.runtime.password_command:
-            return command.run(), password_sources.FROM_COMMAND
+            return command.run(), passwords.FROM_COMMAND
         record = account.repository.read()
         if record and record.password:
-            return record.password, password_sources.REMEMBERED
+            return record.password, passwords.REMEMBERED
         raise LoginNeeded(
             f"no password for {name_of(account.identity)}",
             hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
         )
 
     def _password_from_stdin(self) -> str:
-        from xapi_cli.auth.password_command import first_line
+        from xapi_cli.auth.passwords import first_line
 
         stream = self.runtime.terminal.stdin()
         if stream is None:
@@ -281,7 +281,10 @@ class Login:
         what = "token and password" if account.repository.remembers else "token"
         place = account.repository.place
         stored = f"{what} {f'stored in {place}' if place else self._not_stored(written=written)}"
-        terminal.note(logged_in(identity, token, self.runtime.now(), stored))
+        expiry = (
+            f" until {until(token.expires_at, self.runtime.now())}" if token.expires_at else " with an unknown expiry"
+        )
+        terminal.note(f"logged in as {name_of(identity)}{expiry}, {stored}")
         if account.repository.place:
             self._report_storage_of_later_commands(written=written)
         if terminal.interactive:

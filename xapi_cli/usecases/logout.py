@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from xapi_cli.auth.login_messages import name_of
+from xapi_cli.auth.account import name_of
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.usecases.access_token import warn_of_supplied_token
 
@@ -98,15 +98,20 @@ def _storage_for_all(setting: str) -> str:
 
 def _failures(runtime: "Runtime", identities: "list[Identity]", storage: str) -> "Iterator[XapiError]":
     """Log out of *identities* and print a note for each; yield the error of each that failed."""
+    from xapi_cli.auth.failures import LoginFailures
+    from xapi_cli.store.deletion import Deletion
+    from xapi_cli.store.login_session import open_session
+
     repository = None
     for identity in identities:
         repository = repository.of(identity) if repository else runtime.repository(identity, storage=storage)
-        account = runtime.account(identity, repository=repository)
+        deletion = Deletion(repository)
         name = name_of(identity)
         try:
-            found = account.log_out()
+            found = deletion.run()
+            LoginFailures(open_session(repository, limit=0).failures[0]).delete(identity)
         except (StoreError, TimeoutExpired, UsageError) as error:
-            yield _named(error, name, account.cleared)
+            yield _named(error, name, deletion.cleared)
         else:
             runtime.terminal.note(f"logged out of {name}" if found else f"nothing was stored for {name}")
 

@@ -238,8 +238,7 @@ class _Sending:
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
         if authorization.is_set_by_user(self._request.items.headers):
             return None
-        is_single = not self._options.paginate and self._options.until is None
-        return self._runtime.tokens(automatic=self._options.automatic, once=is_single)
+        return self._runtime.tokens(automatic=self._options.automatic)
 
     def _new_filter(self, stack: ExitStack) -> "Filter | None":
         """Return the filter of --jq, which *stack* closes; raises UsageError if it cannot be compiled."""

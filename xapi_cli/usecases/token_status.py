@@ -78,12 +78,11 @@ def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepos
 
     Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
     """
-    from xapi_cli.auth.credentials import SuppliedToken
-    from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.auth.token_source import SuppliedToken, TokenSource
     from xapi_cli.request.calls import Call
     from xapi_cli.request.send import Sender, concern
 
-    tokens = TokenSource(SuppliedToken(token.access_token))
+    tokens = TokenSource(SuppliedToken("", lambda: token.access_token))
     sender = Sender(runtime.transport, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
     response = sender.send(Call("GET", url, runtime.default_headers)).response
     response.close()

@@ -82,7 +82,7 @@ def check_state(findings: Findings) -> Check:
 
 def check_network(findings: Findings) -> Check:
     """Check that a token endpoint responds, and that others cannot read what is sent to it."""
-    from xapi_cli.auth import password_grant
+    from xapi_cli.auth import grant
     from xapi_cli.http import urls
     from xapi_cli.http.proxies import proxy_for
 
@@ -92,7 +92,7 @@ def check_network(findings: Findings) -> Check:
     except UsageError as error:
         raise NotChecked("the proxy setting is not valid", "proxy") from error
     try:
-        findings.response, problem = password_grant.probe(
+        findings.response, problem = grant.probe(
             runtime.httpx_transport, base_url, timeout=settings.timeout, deadline=runtime.deadline
         )
     except XapiError as error:

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.servers import Server, request, send
-from xapi_cli.auth.password_grant import form, parse, request_token, token_url
+from xapi_cli.auth.grant import form, parse, request_token, token_url
 from xapi_cli.errors import (
     ClientStatusError,
+    GrantRefused,
     InvalidTokenResponse,
     LoginRefused,
     RedirectError,
@@ -38,7 +39,14 @@ def granted(*responses: httpx.Response, identity: Identity = ME) -> Token:
     """Request a token; the token endpoint sends *responses*, and any other request fails."""
     router = respx.Router()
     router.post(token_url(identity.base_url)).mock(side_effect=list(responses))
-    return request_token(httpx.MockTransport(router.handler), identity, PASSWORD, timeout=5, now=lambda: NOW)
+    return request_token(
+        httpx.MockTransport(router.handler),
+        identity,
+        PASSWORD,
+        timeout=5,
+        now=lambda: NOW,
+        origin="the password in XAPI_PASSWORD",
+    )
 
 
 def refusal(response: httpx.Response) -> XapiError:
@@ -237,61 +245,139 @@ def test_each_status_has_its_error(status: int, outcome: tuple[type[XapiError], 
     assert (type(error), error.exit_code) == outcome
 
 
-def test_a_rejection_names_the_account_and_the_error_code_and_quotes_nothing_else() -> None:
-    error = refusal(httpx.Response(400, json={"error": "invalid_grant", "error_description": f"{PASSWORD} is wrong"}))
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+LOGIN = "login as me@example.com at https://api.test/v1"
+CHECK_URL = "check the base URL, which is the part before /x-api/token"
+OTHER = "check the base URL, or ask the operators of the API; the password is not the reason"
+NO_CODE = "check the base URL, the password in XAPI_PASSWORD, and the username"
+CODE = "check the password in XAPI_PASSWORD, and the username"
+OF_ANOTHER = f"{LOGIN} was rejected (401 from {URL}"
+NGINX = b"<html><center>%s</center><hr><center>nginx/1.22.1</center></html>"
 
-    assert str(error) == (
-        "login as me@example.com at https://api.test/v1 was rejected (400 invalid_grant); check username and password"
+
+def oauth(code: object, description: object = None) -> bytes:
+    return json.dumps({"error": code, "error_description": description}).encode()
+
+
+# Why a login was refused: status, headers, body, the class of the error, its message and its hint.
+Headers = dict[str, str]
+REFUSALS: dict[str, tuple[int, Headers, bytes, type[XapiError], str, str]] = {
+    "invalid_grant": (400, {}, oauth("invalid_grant"), LoginRefused, f"{LOGIN} was rejected (400 invalid_grant)", CODE),
+    "its description": (
+        *(400, {}, oauth("invalid_grant", f"{PASSWORD} is wrong"), LoginRefused),
+        *(f"{LOGIN} was rejected (400 invalid_grant)", CODE),
+    ),
+    "a long description": (
+        *(400, {}, oauth("invalid_scope", " \x1b[2J" + "x" * 999), GrantRefused),
+        *(f"the token endpoint refused the {LOGIN} (400 invalid_scope: \\x1b[2J{'x' * 193}…)", OTHER),
+    ),
+    "a description with the encoded password": (
+        *(400, {}, oauth("invalid_client", "CANARY%20pass is wrong"), GrantRefused),
+        *(f"the token endpoint refused the {LOGIN} (400 invalid_client)", OTHER),
+    ),
+    **{
+        code: (
+            *(status, Headers(), oauth(code, "it says why"), GrantRefused),
+            *(f"the token endpoint refused the {LOGIN} ({status} {code}: it says why)", OTHER),
+        )
+        for status, code in [
+            (401, "invalid_client"),
+            (400, "invalid_scope"),
+            (400, "invalid_request"),
+            (403, "unauthorized_client"),
+            (400, "unsupported_grant_type"),
+        ]
+    },
+    "another code": (422, {}, oauth("locked"), LoginRefused, f"{LOGIN} was rejected (422 locked)", CODE),
+    "rights": (
+        *(403, {}, oauth("denied"), LoginRefused, f"{LOGIN} was rejected (403 denied)"),
+        f"{CODE}; the API serves only users with master rights",
+    ),
+    **{
+        f"no code {number}": (401, Headers(), body, LoginRefused, f"{OF_ANOTHER}, {doubt})", NO_CODE)
+        for number, (body, doubt) in enumerate(
+            [
+                (b"", "without an error code"),
+                (b"null", "without an error code"),
+                (b"[1]", "without an error code"),
+                (oauth(1), "without an error code"),
+                (oauth("\x1b]0;x"), "without an error code"),
+                (b"\x1b[2J", "which did not respond with JSON"),
+                (b"[" * 100_000, "which did not respond with JSON"),
+                (b"\xff" * 2**21, "without an error code"),
+            ]
+        )
+    },
+    "a page with 401": (
+        *(401, HTML, b"<h1>Unauthorized</h1>", LoginRefused, f"{OF_ANOTHER}, which did not respond with JSON)"),
+        NO_CODE,
+    ),
+    **{
+        f"a page with {status}": (
+            *(status, HTML, b"<h1>No</h1>", GrantRefused, f"{URL} responded with {status} and a web page"),
+            f"{CHECK_URL}, and then the password in XAPI_PASSWORD",
+        )
+        for status in (400, 403, 422)
+    },
+    **{
+        f"nginx: {text.decode()}": (
+            *(400, HTML, NGINX % text, GrantRefused),
+            f"{URL} requires a client certificate, which xapi does not support",
+            "check the base URL, or ask the operators of the API",
+        )
+        for text in (b"No required SSL certificate was sent", b"The SSL certificate error")
+    },
+    **{
+        f"{status}": (
+            *(status, Headers(), b"", kind, f"the token endpoint responded with {status} {phrase}: {URL}"),
+            f"{CHECK_URL}, and then the password in XAPI_PASSWORD",
+        )
+        for status, kind, phrase in [
+            (404, ClientStatusError, "Not Found"),
+            (405, ClientStatusError, "Method Not Allowed"),
+            (501, ServerStatusError, "Not Implemented"),
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(("status", "headers", "body", "kind", "message", "hint"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_names_its_reason_and_what_to_check_first(
+    status: int, headers: Headers, body: bytes, kind: type[XapiError], message: str, hint: str
+) -> None:
+    error = refusal(httpx.Response(status, headers=headers, content=body))
+
+    assert (type(error), error.message, error.hint) == (kind, message, hint)
+    assert not isinstance(error, LoginRefused) or error.has_error_code == (hint.startswith(CODE))
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (HTML, NGINX % b"The plain HTTP request was sent to HTTPS port"),
+        (HTML, b"<p>Reason: You're speaking plain HTTP to an SSL-enabled server port.<br />"),  # Apache
+        ({"Content-Type": "text/plain"}, b"Client sent an HTTP request to an HTTPS server.\n"),  # Go
+    ],
+)
+def test_a_server_that_requires_https_says_nothing_about_the_password(headers: Headers, body: bytes) -> None:
+    with pytest.raises(GrantRefused) as caught:
+        granted(httpx.Response(400, headers=headers, content=body), identity=Identity("http://api.test:8443", "me"))
+
+    assert str(caught.value) == (
+        "http://api.test:8443/x-api/token requires https; use https: `xapi login --base-url https://api.test:8443`"
     )
 
 
 @pytest.mark.parametrize(
-    "body, doubt",
-    [
-        (b"", "without an error code"),
-        (b"null", "without an error code"),
-        (b"[1]", "without an error code"),
-        (b'{"error": 1}', "without an error code"),
-        (b'{"error": "\\u001b]0;x"}', "without an error code"),
-        (b"<h1>Unauthorized</h1>", "which did not respond with JSON"),
-        (b"\x1b[2J", "which did not respond with JSON"),
-        (b"[" * 100_000, "which did not respond with JSON"),
-    ],
-    ids=range(8),
+    "body", [{"error": "invalid_secret"}, {"error": "locked", "error_description": "the secret x"}]
 )
-def test_a_rejection_that_may_be_of_another_server_names_the_url_and_quotes_nothing(body: bytes, doubt: str) -> None:
-    assert str(refusal(httpx.Response(401, content=body))) == (
-        f"login as me@example.com at https://api.test/v1 was rejected (401 from {URL}, {doubt});"
-        " check the base URL, username and password"
-    )
-
-
-def test_a_rejection_with_an_unreadable_body_names_only_its_status() -> None:
-    assert str(refusal(httpx.Response(401, content=b"\xff" * 2**21))) == (
-        "login as me@example.com at https://api.test/v1 was rejected (401); check username and password"
-    )
-
-
-def test_an_error_code_that_is_the_password_is_not_repeated() -> None:
+def test_an_error_code_or_a_description_that_has_the_password_is_not_repeated(body: object) -> None:
     router = respx.Router()
-    router.post(URL).respond(400, json={"error": "invalid_secret"})
+    router.post(URL).respond(400, json=body)
     with pytest.raises(LoginRefused) as caught:
         request_token(httpx.MockTransport(router.handler), ME, "secret", timeout=5, now=lambda: NOW)
 
-    assert str(caught.value) == (
-        "login as me@example.com at https://api.test/v1 was rejected (400); check username and password"
-    )
-
-
-def test_the_error_for_403_mentions_master_rights() -> None:
-    assert "master rights" in str(refusal(httpx.Response(403)))
-
-
-def test_the_error_for_404_suggests_checking_the_base_url() -> None:
-    assert str(refusal(httpx.Response(404))) == (
-        f"the token endpoint responded with 404 Not Found: {URL}; "
-        "check the base URL, which is the part before /x-api/token"
-    )
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The password command, run for real."""
+"""The password command, run for real; and what is unusual about a password."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from tests.support.servers import Stopwatch
-from xapi_cli.auth.password_command import from_command
+from xapi_cli.auth.passwords import described, from_command
 from xapi_cli.errors import LoginNeeded, TimeoutExpired
 
 PATH = {"PATH": os.environ["PATH"]}
@@ -161,3 +161,24 @@ def test_a_password_is_never_truncated_however_slowly_it_is_read() -> None:
 
 def test_the_exit_of_a_command_that_closes_its_output_early_is_awaited() -> None:
     assert _failure("sh", "-c", "echo CANARY; exec >&-; sleep 0.3; exit 4").endswith("failed with exit code 4")
+
+
+@pytest.mark.parametrize(
+    ("password", "unusual"),
+    [
+        ("secret", None),
+        ("pass phrase \u00fc \U0001f511", None),
+        ("secret\n", "ends with a line break"),
+        ("secret\r", "ends with a line break"),
+        ("\ufeffsecret", "begins with a byte order mark"),
+        ("\x1b[200~secret\x1b[201~", "contains the marks of a bracketed paste"),
+        ("sec\u200bret", "contains an invisible character"),
+        ("s\x00e\x00", "contains an invisible character"),
+        ("secret ", "begins or ends with a space"),
+        ("\u00a0secret", "begins or ends with a space"),
+    ],
+)
+def test_what_was_probably_not_meant_to_be_in_a_password_is_named(password: str, unusual: str | None) -> None:
+    text = described("the password from stdin", password)
+
+    assert text == ("the password from stdin" if unusual is None else f"the password from stdin, which {unusual}")

@@ -14,11 +14,11 @@ from urllib.parse import quote, unquote
 
 import httpx
 
-from xapi_cli import errors
-from xapi_cli.auth.login_messages import CREDENTIALS, name_of
+from xapi_cli.auth.account import name_of
 from xapi_cli.errors import (
     RESEND,
     ClientStatusError,
+    GrantRefused,
     InvalidTokenResponse,
     LoginRefused,
     NetworkError,
@@ -29,14 +29,25 @@ from xapi_cli.errors import (
 from xapi_cli.http import retry, urls
 from xapi_cli.http.messages import USER_AGENT
 from xapi_cli.http.timeouts import time_limit
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import printable, shortened
 from xapi_cli.tokens import Identity, Token, is_access_token
 
-BASE_URL_HINT = "the part before /x-api/token"
+_CHECK_URL = "check the base URL, which is the part before /x-api/token"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
+# The codes of that section that say nothing about the password.
+_OTHER_CODES = frozenset(
+    {"invalid_client", "invalid_scope", "unauthorized_client", "unsupported_grant_type", "invalid_request"}
+)
+_MAX_DESCRIPTION = 200  # characters
+# What nginx, Apache and Go respond with 400 if TLS is missing, and nginx if the certificate of the client is.
+_NEEDS_TLS = re.compile(
+    rb"plain http request was sent to https|speaking plain http|http request to an https server", re.IGNORECASE
+)
+_NEEDS_CERTIFICATE = re.compile(rb"no required ssl certificate|the ssl certificate error", re.IGNORECASE)
+_SEARCHED = 4096  # bytes of a body
 _MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
 
@@ -57,14 +68,15 @@ def request_token(
     *,
     timeout: float,
     now: Callable[[], datetime],
+    origin: str = "the password",
     deadline: float | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Token:
-    """Request a new token for *identity* with *password*, within *timeout* seconds in total.
+    """Request a new token for *identity* with *password*, which *origin* names, within *timeout* seconds in total.
 
     *now* returns the current time; *deadline* is the monotonic time at which the whole command times out. If others
-    can read the password in transit, *warn* is called before it is sent. Raises LoginRefused, RedirectError,
-    ClientStatusError, ServerStatusError, InvalidTokenResponse, NetworkError or TimeoutExpired.
+    can read the password in transit, *warn* is called before it is sent. Raises LoginRefused, GrantRefused,
+    RedirectError, ClientStatusError, ServerStatusError, InvalidTokenResponse, NetworkError or TimeoutExpired.
     """
     url, body = token_url(identity.base_url), form(identity.username, password)
     where = printable(identity.base_url)
@@ -84,7 +96,7 @@ def request_token(
     request = httpx.Request("POST", url, headers=headers, content=body, extensions=extensions)
     with _response(transport, request) as response:
         if not response.is_success:
-            error = _error(response, identity, password)
+            error = _error(response, identity, password, origin)
             wait = retry.retry_after_seconds(response.headers.raw)
             raise error.concerning(status=response.status_code, method="POST", url=url, retry_after=wait)
         try:
@@ -176,28 +188,78 @@ def _read_limited(response: httpx.Response, url: str) -> bytes:
     return bytes(body)
 
 
-def _error(response: httpx.Response, identity: Identity, password: str) -> XapiError:
+def _error(response: httpx.Response, identity: Identity, password: str, origin: str) -> XapiError:
     status, url = response.status_code, printable(token_url(identity.base_url))
     problem = f"the token endpoint responded with {status}"
     if status in (400, 401, 403, 422):
-        reason, has_error_code = _reason(response, url, password)
-        rights = "; the API serves only users with master rights" if status == 403 else ""
-        return LoginRefused(
-            f"login as {name_of(identity)} was rejected ({status}{reason})",
-            hint=f"check {'' if has_error_code else 'the base URL, '}{CREDENTIALS}{rights}",
-            has_error_code=has_error_code,
-        )
-    if status == 404:
-        return ClientStatusError(f"{problem} Not Found: {url}", hint=f"check the base URL, which is {BASE_URL_HINT}")
+        return _refusal(response, identity, password, origin)
+    if status in (404, 405, 501):
+        phrase, kind = response.reason_phrase or "", ServerStatusError if status == 501 else ClientStatusError
+        return kind(f"{problem} {shortened(phrase, 40)}".rstrip() + f": {url}", hint=f"{_CHECK_URL}, and then {origin}")
     if status == retry.TOO_MANY_REQUESTS:
-        hint = retry.login_hint(response.headers.raw)
-        return ClientStatusError(f"{problem} (too many requests) at {url}", hint=hint)
-    failure = errors.of_status(status)
-    if failure is not None and issubclass(failure, ClientStatusError):
-        return failure(f"{problem} at {url}", hint="check the base URL")
-    if failure is not None and issubclass(failure, ServerStatusError):
-        return failure(f"{problem} at {url}", hint="try again later")
+        return ClientStatusError(f"{problem} (too many requests) at {url}", hint=retry.login_hint(response.headers.raw))
+    if 400 <= status < 500:
+        return ClientStatusError(f"{problem} at {url}", hint="check the base URL")
+    if status >= 500:
+        return ServerStatusError(f"{problem} at {url}", hint="try again later")
     return _redirect_error(response, url, password)
+
+
+def _refusal(response: httpx.Response, identity: Identity, password: str, origin: str) -> XapiError:
+    """Return the error for a status that usually says that the password is wrong.
+
+    The response may come from a server other than the API, and may repeat the password.
+    """
+    status, url, name = response.status_code, printable(token_url(identity.base_url)), name_of(identity)
+    try:
+        body = _read_limited(response, "")
+    except XapiError:
+        body = b""
+    code, description = _error_code(body, password)
+    if code in _OTHER_CODES:
+        return GrantRefused(
+            f"the token endpoint refused the login as {name} ({status} {code}{description})",
+            hint="check the base URL, or ask the operators of the API; the password is not the reason",
+        )
+    if status == 400 and url.startswith("http:") and _NEEDS_TLS.search(body[:_SEARCHED]):
+        hint = f"use https: `xapi login --base-url {identity.base_url.replace('http', 'https', 1)}`"
+        return GrantRefused(f"{url} requires https", hint=hint)
+    if status == 400 and _NEEDS_CERTIFICATE.search(body[:_SEARCHED]):
+        hint = "check the base URL, or ask the operators of the API"
+        return GrantRefused(f"{url} requires a client certificate, which xapi does not support", hint=hint)
+    if status != 401 and "html" in response.headers.get("Content-Type", "").lower():
+        return GrantRefused(f"{url} responded with {status} and a web page", hint=f"{_CHECK_URL}, and then {origin}")
+    if code is None:
+        reason = f" from {url}, {'which did not respond with JSON' if description is None else 'without an error code'}"
+        check = f"check the base URL, {origin}"
+    else:
+        reason, check = f" {code}", f"check {origin}"
+    rights = "; the API serves only users with master rights" if status == 403 else ""
+    return LoginRefused(
+        f"login as {name} was rejected ({status}{reason})",
+        hint=f"{check}, and the username{rights}",
+        has_error_code=code is not None,
+    )
+
+
+def _error_code(body: bytes, password: str) -> tuple[str | None, str | None]:
+    """Return the error code (RFC 6749, section 5.2) and `: ` with its description, empty without one.
+
+    The code is None if there is none, the description is None if *body* is not JSON. What contains the password is
+    omitted.
+    """
+    try:
+        members = json.loads(body) if body else None
+    except (ValueError, RecursionError):
+        return None, None
+    code, description = (
+        (members.get("error"), members.get("error_description")) if isinstance(members, dict) else ("", "")
+    )
+    if not isinstance(code, str) or not _ERROR_CODE_PATTERN.fullmatch(code) or code in password or password in code:
+        return None, ""
+    if not isinstance(description, str) or not description.strip() or password in unquote(description):
+        return code, ""
+    return code, f": {shortened(description.strip(), _MAX_DESCRIPTION)}"
 
 
 def _redacted(password: str, url: str) -> str:
@@ -206,25 +268,6 @@ def _redacted(password: str, url: str) -> str:
         return url
     origin = re.match(r"[A-Za-z]+://[^/?#]*", url)
     return f"{origin[0]}/***" if origin else "***"
-
-
-def _reason(response: httpx.Response, url: str, password: str) -> tuple[str, bool]:
-    """Return why the login was rejected, and whether the response has an error code (RFC 6749, section 5.2).
-
-    Without one, the response may come from a server other than the API, so the reason names *url*. It contains nothing
-    else from the response, which may repeat the password.
-    """
-    try:
-        text = _read_limited(response, "")
-        body = json.loads(text) if text else None
-    except (ValueError, RecursionError):
-        return f" from {url}, which did not respond with JSON", False
-    except XapiError:
-        return "", True
-    code = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(code, str) or not _ERROR_CODE_PATTERN.fullmatch(code):
-        return f" from {url}, without an error code", False
-    return ("" if code in password or password in code else f" {code}"), True
 
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
@@ -264,13 +307,15 @@ def probe(
 
 def _problem(response: httpx.Response, url: str) -> EndpointProblem | None:
     if "/x-api/" in url.removesuffix("/x-api/token") + "/":
-        return EndpointProblem("the base URL already contains /x-api", f"check it: the base URL is {BASE_URL_HINT}")
+        return EndpointProblem(
+            "the base URL already contains /x-api", "check it: the base URL is the part before /x-api/token"
+        )
     status, kind = response.status_code, response.headers.get("Content-Type", "")
     if 300 <= status < 400:
         error = _redirect_error(response, url)
         return EndpointProblem(error.message, error.hint or "")
     if status == 404:
-        return EndpointProblem(f"{url} responds with 404 Not Found", f"check the base URL, which is {BASE_URL_HINT}")
+        return EndpointProblem(f"{url} responds with 404 Not Found", _CHECK_URL)
     if status == 407:
         return EndpointProblem(
             "the proxy requires a password (407)", "set it in the proxy URL: http://user:password@host:port"
