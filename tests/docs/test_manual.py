@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.support.program import PROGRAM, Xapi
+from tests.support.program import Xapi
 from tests.tools.documents import MANUAL, help_of, invocations
 from tests.tools.manual import manual
 
@@ -30,21 +30,6 @@ def test_the_man_pages_are_those_of_the_program() -> None:
     assert {path.name: path.read_text() for path in MANUAL.iterdir()} == manual(), "run `make docs`"
 
 
-def test_there_is_a_page_for_each_command() -> None:
-    assert set(manual()) == {f"{name}.1" for name in PAGES}
-
-
-@each_page
-def test_see_also_names_the_pages_of_the_parents_and_the_subcommands(name: str) -> None:
-    text = (MANUAL / f"{name}.1").read_text().partition(".SH SEE ALSO\n")[2].replace("\\-", "-")
-    parents = {"-".join(("xapi", *PAGES[name][:count])) for count in range(len(PAGES[name]))}
-    subcommands = {other for other, args in PAGES.items() if args and args[:-1] == PAGES[name]}
-    named = re.findall(r"^\.BR (\S+) \(1\)", text, re.MULTILINE)
-
-    assert set(named) == parents | subcommands
-    assert [other for other in named if not (MANUAL / f"{other}.1").is_file()] == []
-
-
 @needs_man
 @each_page
 def test_a_page_has_every_option_and_no_groff_warning(xapi: Xapi, name: str) -> None:
@@ -64,18 +49,3 @@ def test_the_first_page_has_exit_codes_variables_and_commands(xapi: Xapi) -> Non
     assert re.search(r"^ +13 +the token store cannot be used", result, re.MULTILINE)
     assert re.search(r"^ +XAPI_STATE_DIR$", result, re.MULTILINE)
     assert re.search(r"^ +xapi-token\(1\)$", result, re.MULTILINE)
-
-
-@needs_man
-@pytest.mark.parametrize("args", [("xapi",), ("xapi", "token", "show")], ids=" ".join)
-def test_man_finds_the_pages_of_an_ordinary_install(xapi: Xapi, args: tuple[str, ...]) -> None:
-    """man-db searches share/man beside each bin on the PATH, and joins arguments to a name with hyphens."""
-    directory = PROGRAM.parent.parent / "share" / "man" / "man1"
-    if not directory.is_dir():
-        pytest.skip("xapi is not installed the ordinary way")
-    name = "-".join(args)
-
-    found = read(xapi, "--where", name)
-    assert (found.stdout.strip(), found.stderr) == (str(directory / f"{name}.1"), "")
-    assert (directory / f"{name}.1").read_text() == manual()[f"{name}.1"]
-    assert "NAME" in read(xapi, *args).stdout

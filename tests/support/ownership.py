@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.skips import IMPOSSIBLE
-
 OTHER_USER = 12345
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"{IMPOSSIBLE}only root can give files away")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 def give_away(path: Path) -> None:

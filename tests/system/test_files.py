@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support.skips import IMPOSSIBLE
 from xapi_cli.errors import UsageError
 from xapi_cli.settings.config_file import config_path
 from xapi_cli.system.files import (
@@ -28,7 +27,7 @@ from xapi_cli.system.files import (
     state_directory,
 )
 
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason=f"{IMPOSSIBLE}only root can give files away")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 def mode(path: Path) -> int:
@@ -320,7 +319,7 @@ DIRECTORIES = [
 ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason=f"{IMPOSSIBLE}other platforms have other directories")
+@pytest.mark.skipif(sys.platform != "linux", reason="other platforms have other directories")
 @pytest.mark.parametrize("environ, config, state", DIRECTORIES)
 def test_the_directories_follow_the_xdg_specification(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], config: str, state: str
