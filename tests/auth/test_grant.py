@@ -99,6 +99,7 @@ def test_the_time_limit_of_a_login_is_in_its_request() -> None:
         route = router.post(URL).respond(200, json={"access_token": "t"})
         request_token(httpx.MockTransport(router.handler), ME, PASSWORD, timeout=limit, now=lambda: NOW, deadline=whole)
         sent = route.calls.last.request.extensions
+        assert set(sent["timeout"].values()) == {None}  # httpx has a default
         return round(sent["deadline"] - time.monotonic(), -1), sent.get("deadline_name", "--max-time")
 
     assert deadline(30, None) == (30, "--timeout")

@@ -114,7 +114,10 @@ def _response(transport: httpx.BaseTransport, request: httpx.Request) -> Iterato
 
     No redirects are followed: a redirect would post the password to any target (CWE-601).
     """
-    client = httpx.Client(transport=transport, trust_env=False, event_hooks={"response": [_keep_location]})
+    no_limit = httpx.Timeout(None)  # in place of the five seconds of httpx: the request has a deadline
+    client = httpx.Client(
+        transport=transport, trust_env=False, timeout=no_limit, event_hooks={"response": [_keep_location]}
+    )
     response = client.send(request, stream=True)
     try:
         yield response
