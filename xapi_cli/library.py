@@ -2,25 +2,23 @@
 
 import os
 import re
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
-from xapi_cli.errors import UNAUTHORIZED, RedirectError, TokenRejected, UsageError, XapiError
-from xapi_cli.http import authorization, urls
-from xapi_cli.http.content_coding import accepted
-from xapi_cli.http.flow import FinalResponse, Login, Policy, RawHeader, Send
-from xapi_cli.http.httpx_transport import HttpxTransport
-from xapi_cli.http.messages import USER_AGENT, build_request
+from xapi_cli.errors import RedirectError, TokenRejected, UsageError, XapiError
+from xapi_cli.http import authorization, decoding, urls
+from xapi_cli.http.httpx_transport import converted_response, timeouts_of
+from xapi_cli.http.messages import USER_AGENT, Response
+from xapi_cli.http.send import ENCODING, MAX_REDIRECTS, Call, Sender, redirected_call
 from xapi_cli.http.transport import Transport, open_transport
 from xapi_cli.request import items, read_only
-from xapi_cli.request.calls import Call, displayed, headers_of
-from xapi_cli.request.redirects import MAX_REDIRECTS, redirected_call
+from xapi_cli.request.body.spool import Text
 from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, SETTINGS
 from xapi_cli.system.render import printable
@@ -29,7 +27,7 @@ from xapi_cli.system.terminal import Terminal
 if TYPE_CHECKING:
     from httpx._types import URLTypes
 
-    from xapi_cli.tokens import Token
+_HEADERS_OF_TRANSPORT = {b"connection", b"content-length", b"transfer-encoding"}
 
 
 def open_client(profile: str | None = None, **overrides: str | float | bool | os.PathLike[str] | None) -> httpx.Client:
@@ -126,13 +124,12 @@ class _LibraryClient(httpx.Client):
         self._root = runtime.base_url
         super().__init__(
             base_url=self._root,
-            auth=_Auth(tokens, runtime),
-            transport=_SingleOriginTransport(runtime),
+            transport=_ApiTransport(runtime, tokens),
             timeout=runtime.settings.timeout,
             trust_env=False,
             headers=_client_headers(runtime.default_headers),
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
-            max_redirects=MAX_REDIRECTS + MAX_REPLAYS,  # httpx counts a response with 401 too
+            max_redirects=MAX_REDIRECTS + 1,  # `redirected_call` raises the error
         )
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
@@ -147,51 +144,71 @@ class _LibraryClient(httpx.Client):
             return super().send(request, **more)
 
     def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
-        target = urls.join(str(request.url), response.headers["Location"])
-        if not urls.same_origin(target, self._root):
+        """Return the request that follows the redirect in *response*, by the rules of commands."""
+        call, redirects = Call(request.method, str(request.url)), len(response.history) + 1
+        target = redirected_call(call, response.extensions["response"], redirects, base_url=self._root)
+        if target is None or not urls.same_origin(target.url, self._root):
+            path = urls.displayed(request.url.path)
             raise RedirectError(
-                f"{request.method} {_path(request)} responded with {response.status_code}, a redirect to another"
-                " origin",
+                f"{request.method} {path} responded with {response.status_code}, a redirect to another origin",
                 hint="check the base URL",
             )
-        redirects = 1 + sum(each.has_redirect_location for each in response.history)
-        if redirects > MAX_REDIRECTS:  # raise the error that commands raise
-            redirected_call(Call(request.method, str(request.url)), _Response(response), redirects, base_url=self._root)
         redirect = super()._build_redirect_request(request, response)
-        redirect.url = httpx.URL(target)  # without user info; httpx might parse the Location header differently
+        redirect.url = httpx.URL(target.url)  # without user info; httpx might parse the Location header differently
         return redirect
 
 
 def _client_headers(defaults: Sequence[tuple[str, str]]) -> httpx.Headers:
     """Return the headers of all requests of a client, with those *defaults* that the profile sets."""
-    headers = httpx.Headers({"User-Agent": USER_AGENT, "Accept-Encoding": accepted()})
+    headers = httpx.Headers({"User-Agent": USER_AGENT, "Accept-Encoding": decoding.ACCEPTED})
     names = {name.lower() for name, _ in defaults}
     kept = [(name, value) for name, value in headers.multi_items() if name.lower() not in names]
     return httpx.Headers([*kept, *defaults], encoding="utf-8")
 
 
-class _SingleOriginTransport(httpx.BaseTransport):
-    """Send requests over xapi's transport, and only to the origin of the API."""
+class _ApiTransport(httpx.BaseTransport):
+    """Send requests as commands do, with the token of *tokens*, and only to the origin of the API."""
 
-    def __init__(self, runtime: _LibraryRuntime) -> None:
-        self._runtime = runtime
-        self._transport = HttpxTransport(runtime.transport)
+    def __init__(self, runtime: _LibraryRuntime, tokens: TokenSource) -> None:
+        self._runtime, self._tokens, self._transport = runtime, tokens, runtime.transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response to *request* with its content decoded.
+        """Return the response to *request*, whose body is read into memory so that it can be sent again.
 
-        Raises UsageError if commands do not send its method, if the origin of the URL is not that of the base URL, or
-        if its Content-Length is wrong.
+        A request that has an Authorization header is sent without the token. Raises UsageError if commands do not send
+        its method, if the origin of the URL is not that of the base URL, or if its Content-Length is wrong;
+        TokenRejected for a final 401; and what a request and a login raise.
         """
+        runtime, url = self._runtime, str(request.url)
         items.check_method(request.method)
-        _check_length(request)
-        if not urls.same_origin(str(request.url), self._runtime.base_url):
+        if not urls.same_origin(url, runtime.base_url):
             raise UsageError("the URL is not on the origin of the base URL", hint="pass a path, or a URL of the API")
-        if self._runtime.settings.read_only:
+        if runtime.settings.read_only:
             read_only.check(request.method, request.headers, remedy="open the client with read_only=False")
-        response = self._transport.handle_request(request)
-        assert isinstance(response.stream, httpx.SyncByteStream)  # noqa: S101 - it comes from xapi's transport
-        response.stream = _NamedStream(response.stream)
+        body = request.read()
+        if request.headers.get("Content-Length", str(len(body))) != str(len(body)):
+            raise UsageError("the Content-Length header does not match the length of the body", hint="omit it")
+        headers = [
+            (name.decode("ascii"), value.decode(*ENCODING))
+            for name, value in request.headers.raw
+            if name.lower() not in _HEADERS_OF_TRANSPORT
+        ]
+        has_own_token = authorization.is_set_by_user(headers)
+        sender = Sender(
+            self._transport,
+            runtime.base_url,
+            None if has_own_token else self._tokens,
+            follow=False,
+            replays=MAX_REPLAYS,
+            timeouts=timeouts_of(request),
+        )
+        outcome = sender.send(Call(request.method, url, headers, Text(body) if body else None))
+        if outcome.is_rejection and not has_own_token:
+            outcome.response.close()
+            message = f"{request.method} {urls.displayed(request.url.path)} responded with 401"
+            raise TokenRejected(message, hint=self._tokens.advice())
+        response = converted_response(outcome.response)
+        response.stream = _NamedStream(outcome.response)
         return response
 
     def close(self) -> None:
@@ -199,110 +216,14 @@ class _SingleOriginTransport(httpx.BaseTransport):
 
 
 class _NamedStream(httpx.SyncByteStream):
-    """The body *stream* of a response; failures name the parameters of `open_client`."""
+    """The body of *response*; failures name the parameters of `open_client`."""
 
-    def __init__(self, stream: httpx.SyncByteStream) -> None:
-        self._stream = stream
+    def __init__(self, response: Response) -> None:
+        self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
         with _naming_parameters():
-            yield from self._stream
+            yield from self._response.decoded()
 
     def close(self) -> None:
-        self._stream.close()
-
-
-class _Response:
-    """A response of httpx, as the flow reads it."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._httpx = response
-
-    @property
-    def status(self) -> int:
-        return self._httpx.status_code
-
-    @property
-    def raw_headers(self) -> Sequence[RawHeader]:
-        return self._httpx.headers.raw
-
-    def discard(self) -> None:
-        """Discard the body, which may be endless, and reuse the connection if that is quick."""
-        discard: Any = self._httpx.extensions.get("discard")
-        if discard is not None:
-            discard()
-
-
-class _Auth(httpx.Auth):
-    """Send the shared token; after a 401, send a newer one if the previous one was accepted for some request."""
-
-    def __init__(self, tokens: TokenSource, runtime: _LibraryRuntime) -> None:
-        self._tokens, self._runtime = tokens, runtime
-        self._policy: Policy[Call] = Policy(runtime.base_url, replays=MAX_REPLAYS, tokens=tokens, repeat=self._repeat)
-
-    def _repeat(self, call: Call, token: "Token") -> int:
-        """Send *call*, a GET, again with *token* and return the status."""
-        own = headers_of(call._replace(headers=self._runtime.default_headers), to_api=True)
-        headers = [*own, *authorization.headers(token)]
-        response = self._runtime.transport.send(build_request(call.method, call.url, headers))
-        response.discard()
-        return response.status
-
-    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send *request*, renewing the token after a 401; raises TokenRejected if the 401 is final.
-
-        The body is read into memory so that it can be resent. A request that has
-        an Authorization header is sent once, without the token.
-        """
-        if authorization.is_set_by_user(request.headers.items()):
-            yield request
-            return
-        _read_body(request)
-        final = yield from self._final_response(request)
-        if final.is_rejection:
-            self._tokens.record_rejection()
-            raise TokenRejected(f"{request.method} {_path(request)} responded with 401", hint=self._tokens.advice())
-
-    def _final_response(
-        self, request: httpx.Request
-    ) -> Generator[httpx.Request, httpx.Response, FinalResponse[_Response]]:
-        """Perform the steps of the flow of *request*; httpx follows redirects, each with a new flow."""
-        flow = self._policy.flow(Call(request.method, str(request.url)))
-        result: _Response | Token | None = None
-        attempts = 0
-        while True:
-            step = flow.send(result)
-            if isinstance(step, FinalResponse):
-                return step
-            if isinstance(step, Login):
-                result = step.token_from(self._tokens)
-                continue
-            assert isinstance(step, Send)  # noqa: S101 - there are no retries, so there is nothing to wait for
-            assert step.token is not None  # noqa: S101 - the flow is authenticated
-            request.headers.update(authorization.headers(step.token))
-            attempts += 1
-            request.extensions |= {"attempt": attempts}
-            result = _Response((yield request))
-            if result.status == UNAUTHORIZED:
-                result.discard()  # httpx reads what is left of it before the next request
-
-    def async_auth_flow(self, request: httpx.Request) -> NoReturn:
-        """Raise NotImplementedError, because the inherited flow would send no token."""
-        raise NotImplementedError("use httpx.Client: an AsyncClient would send no token")
-
-
-def _read_body(request: httpx.Request) -> None:
-    size = len(request.read())
-    if request.headers.pop("Transfer-Encoding", None):
-        request.headers["Content-Length"] = str(size)
-
-
-def _check_length(request: httpx.Request) -> None:
-    with suppress(httpx.RequestNotRead):  # a stream, which is sent as it is
-        size = str(len(request.content))
-        if request.headers.get("Content-Length", size) != size:
-            raise UsageError("the Content-Length header does not match the length of the body", hint="omit it")
-
-
-def _path(request: httpx.Request) -> str:
-    return displayed(request.url.path)
+        self._response.close()

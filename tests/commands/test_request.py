@@ -11,7 +11,7 @@ import pytest
 from tests.commands.api import ME, bearing, echoed, heads
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.http.content_coding import accepted
+from xapi_cli.http.decoding import ACCEPTED
 from xapi_cli.sandbox import Sandbox
 
 ECHO = "/x-api/echo"
@@ -160,7 +160,7 @@ def test_headers_are_set_replaced_and_removed(xapi: Xapi, sandbox: Sandbox, args
 
     del headers["host"]
     assert headers == {
-        "x-one": "1", "x-two": "two words", "user-agent": "me", "accept-encoding": accepted(),
+        "x-one": "1", "x-two": "two words", "user-agent": "me", "accept-encoding": ACCEPTED,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import trustme
 from tests.commands.api import ME, TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send, serve
-from xapi_cli.http.content_coding import accepted
+from xapi_cli.http.decoding import ACCEPTED
 from xapi_cli.sandbox import Sandbox
 
 
@@ -48,7 +48,7 @@ def test_verbose_prints_the_headers_on_stderr_without_the_token(xapi: Xapi) -> N
     lines = outcome.err.splitlines()
     assert [line for line in lines if not line.startswith("*")] == [
         "> GET /a?api_key=*** HTTP/1.1", f"> Host: {server.name}", "> X-Api-Key: ***", "> Accept: */*",
-        f"> Accept-Encoding: {accepted()}", "> User-Agent: xapi/0.1.0", "> Authorization: Bearer ***", ">",
+        f"> Accept-Encoding: {ACCEPTED}", "> User-Agent: xapi/0.1.0", "> Authorization: Bearer ***", ">",
         "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", "< Content-Length: 2", "<",
     ]  # fmt: skip
     assert f"* connected to {server.name} (127.0.0.1)" in lines

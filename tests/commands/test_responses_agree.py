@@ -18,10 +18,9 @@ from tests.support.combinations import combined
 from tests.support.program import Xapi
 from tests.support.servers import Peer, Server
 from xapi_cli.errors import NetworkError, RedirectError, TimeoutExpired
-from xapi_cli.http.content_coding import decode
+from xapi_cli.http.decoding import decode
+from xapi_cli.http.send import Call, Sender
 from xapi_cli.http.transport import open_transport
-from xapi_cli.request.calls import Call
-from xapi_cli.request.send import Sender
 
 Outcome = tuple[int, bytes] | str
 Deliver = Callable[[socket.socket, bytes], None]

@@ -13,11 +13,10 @@ from tests.support.servers import Peer, Server
 from xapi_cli.auth.grant import request_token
 from xapi_cli.auth.token_source import SuppliedToken, TokenSource
 from xapi_cli.errors import XapiError
-from xapi_cli.http.content_coding import decode
+from xapi_cli.http.decoding import decode
 from xapi_cli.http.httpx_transport import HttpxTransport
+from xapi_cli.http.send import Call, Sender
 from xapi_cli.http.transport import open_transport
-from xapi_cli.request.calls import Call
-from xapi_cli.request.send import Sender
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
 

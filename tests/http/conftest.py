@@ -6,6 +6,7 @@ import pytest
 import trustme
 
 from tests.http.clients import tls_of
+from tests.http.sending import Router
 from xapi_cli.http import tls
 
 
@@ -24,3 +25,8 @@ def client_tls(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> ssl.
     bundle = tmp_path_factory.mktemp("ca") / "ca.pem"
     ca.cert_pem.write_to_path(bundle)
     return tls.create_context(str(bundle), {})
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router()

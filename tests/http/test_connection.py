@@ -3,19 +3,14 @@
 import select
 import socket
 import ssl
-import threading
 from collections.abc import Callable
-from selectors import EVENT_READ
 from typing import Any
 
 import pytest
 
 from tests.support.servers import Server, Step, hang, reset, send
-from tests.support.threads import wait_until
-from xapi_cli.errors import LoginRefused
 from xapi_cli.http.connection import Connection, Route, is_loopback
 from xapi_cli.http.error_text import describe_error
-from xapi_cli.http.event_loop import EventLoop, result_of
 from xapi_cli.http.proxies import Proxy
 from xapi_cli.http.timeouts import Timeouts, Wait
 
@@ -112,31 +107,6 @@ def test_a_reset_that_sending_has_noticed_is_reported_when_receiving(
         assert is_tls or isinstance(receiving, ConnectionResetError)  # before Python 3.13, TLS hides the reset
 
 
-def test_an_event_loop_yields_a_connection_until_all_of_a_tls_record_is_read(
-    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
-) -> None:
-    with (
-        Server([send(b"x" * 12_000), hang()], tls=server_tls) as server,
-        socket.create_connection((server.host, server.port)) as sock,
-    ):
-        connection, wait = Connection(sock, Route("https", server.host, server.port)), Wait(Timeouts(), 20, lambda: "")
-        connection.start_tls(client_tls, server.host, wait)
-        loop = EventLoop()
-        loop.watch(connection, EVENT_READ)
-        sizes: list[int] = []
-        while sum(sizes) < 12_000 and (ready := list(loop.ready(20))):
-            assert ready == [(connection, EVENT_READ)]
-            sizes.append(len(connection.receive_now(5000) or b""))  # at first, only session tickets may have arrived
-            loop.watch(connection, 0)
-            while_paused = [*loop.ready(0), *loop.pending()]
-            loop.watch(connection, EVENT_READ)
-            assert while_paused == []
-            assert loop.pending() == ({connection} if 0 < sum(sizes) < 12_000 else set())
-        loop.close()
-
-    assert [size for size in sizes if size] == [5000, 5000, 2000]
-
-
 @pytest.mark.parametrize(("reason", "text"), [(None, "TLS failed"), ("NO_SUCH_THING", "TLS failed (no such thing)")])
 def test_a_tls_error_is_described_by_the_reason_that_openssl_gives(reason: Any, text: str) -> None:
     error = ssl.SSLError()
@@ -153,32 +123,3 @@ def test_certificate_errors_of_windows_and_macos_have_the_same_text(codes: tuple
 
     assert len({describe_error(error) for error in errors}) == 1
     assert "in the words of the system" not in describe_error(errors[0])[0]
-
-
-def test_an_error_in_a_thread_does_not_keep_the_frames_of_a_login() -> None:
-    def log_in() -> None:
-        raise LoginRefused("rejected")
-
-    assert result_of(log_in).__traceback__ is None
-
-
-@pytest.mark.parametrize("ends_first", [False, True])
-def test_a_connection_that_nobody_takes_before_its_event_loop_ends_is_closed(ends_first: bool) -> None:
-    ours, theirs = socket.socketpair()
-    may_open, loop = threading.Event(), EventLoop()
-
-    def open_connection() -> Connection:
-        may_open.wait(20)
-        return Connection(ours, Route("http", "api.test", 80))
-
-    loop.run_in_thread(open_connection, pytest.fail)
-    if ends_first:
-        loop.close()
-        may_open.set()
-    else:
-        may_open.set()
-        wait_until(lambda: bool(loop.pending()), "the thread has ended")
-        loop.close()
-    theirs.settimeout(20)
-    with theirs:
-        assert theirs.recv(1) == b""

@@ -204,7 +204,7 @@ def test_a_short_discarded_body_leaves_the_connection_reusable() -> None:
     reply = b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\nnever"
     with Server([serve(reply)]) as server, client() as http:
         with http.stream("GET", server.url) as response:
-            response.extensions["discard"]()
+            response.extensions["response"].discard()
             assert list(response.iter_raw()) == []
         http.get(server.url)
         assert len(server.received) == 1
@@ -220,7 +220,7 @@ def test_discarding_a_body_takes_limited_time(rest: list[Step]) -> None:
     with Server([request(), send(reply), *rest], [serve()]) as server, client() as http:
         with http.stream("GET", server.url) as response:
             with Stopwatch() as watch:
-                response.extensions["discard"]()
+                response.extensions["response"].discard()
             assert watch.seconds < SOON
             assert list(response.iter_raw()) == []
         assert http.get(server.url).content == b"ok"
@@ -229,8 +229,8 @@ def test_discarding_a_body_takes_limited_time(rest: list[Step]) -> None:
 def test_discarding_and_closing_twice_is_allowed() -> None:
     with Server([serve()]) as server, client() as http:
         response = http.send(http.build_request("GET", server.url), stream=True)
-        response.extensions["discard"]()
-        response.extensions["discard"]()
+        response.extensions["response"].discard()
+        response.extensions["response"].discard()
         response.stream.close()  # type: ignore[union-attr]  # httpx types it as sync or async
         response.close()
         response.close()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.http.content_coding import decode
+from xapi_cli.http.decoding import decode
 
 
 def raw(data: bytes) -> bytes:
@@ -134,11 +134,22 @@ def test_mutated_bodies_are_decoded_or_a_network_error(data: st.DataObject, pack
         pass
 
 
-@pytest.mark.parametrize("coding", ["compress", "br", "x\x1b[31m", "gzip;q=1"])
-def test_an_unknown_coding_is_an_error_that_does_not_echo_it(coding: str) -> None:
-    with pytest.raises(NetworkError) as caught:
-        undone(b"body", coding)
-    assert str(caught.value) == ("the body has an unsupported content coding; xapi supports gzip and deflate")
+@pytest.mark.parametrize("coding", ["aws-chunked", "UTF-8", "x\x1b[31m", "gzip;q=1"])
+def test_an_unknown_coding_is_ignored(coding: str) -> None:
+    assert b"".join(decode([b"as it is"], coding)) == b"as it is"
+    assert b"".join(decode([gzip.compress(b"packed")], f"{coding}, gzip")) == b"packed"
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "compress"])
+def test_an_unsupported_coding_is_an_error(coding: str) -> None:
+    with pytest.raises(NetworkError, match="unsupported content coding; xapi supports gzip and deflate"):
+        list(decode([b"x"], coding))
+
+
+def test_a_coded_body_that_ends_before_its_first_byte_is_truncated() -> None:
+    assert list(decode([], None, may_be_empty=False)) == []
+    with pytest.raises(NetworkError, match="the gzip body was truncated"):
+        list(decode([], "gzip", may_be_empty=False))
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "gzip,identity,br", "gzip" + ",gzip" * 999])

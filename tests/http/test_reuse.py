@@ -2,10 +2,7 @@
 
 import json
 import ssl
-import subprocess
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -14,7 +11,7 @@ import trustme
 
 from tests.batch.server import out_lines
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve, sleep
+from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve
 from tests.support.surplus import echo, in_time, send_with_surplus, stray_body
 from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.pool import GRACE_PERIOD
@@ -162,28 +159,6 @@ def test_after_surplus_bytes_no_connection_is_reused() -> None:
             http.get(server.url)
 
     assert len(server.received) == 3
-
-
-def test_an_idle_connection_of_a_batch_is_closed_when_data_arrives(xapi: Xapi) -> None:
-    closed = threading.Event()
-
-    def surplus(peer: Peer) -> None:
-        peer.sock.sendall(OK)
-        with suppress(OSError):  # a RST
-            while peer.sock.recv(1024):
-                pass
-        closed.set()
-
-    with Server([request(), send(OK), request(), send(OK), sleep(2 * GRACE_PERIOD), surplus], [serve()]) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        process = xapi.start("batch", "-j", "1", stdin=subprocess.PIPE, env=env)
-        assert process.stdin is not None
-        process.stdin.write(lines(2).encode())
-        process.stdin.flush()
-        assert closed.wait(30)
-        out, _ = process.communicate(lines(2).encode(), 30)
-
-    assert (process.returncode, len(out.splitlines()), len(server.received)) == (0, 4, 3)
 
 
 def test_the_replay_after_a_401_and_its_login_receive_no_surplus_bytes(xapi: Xapi) -> None:

@@ -42,7 +42,7 @@ def test_a_response_during_a_large_upload_is_read_immediately(rest: list[Step], 
         http.stream("POST", server.url, content=Zeros(size), headers=headers) as response,
     ):
         assert response.status_code == 401
-        response.extensions["discard"]()
+        response.extensions["response"].discard()
         response.close()
         assert http.get(server.url).content == b"ok"
         assert len(server.received) == 2

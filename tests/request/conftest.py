@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.request.sending import Router
+from tests.http.sending import Router
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from xapi_cli.system.render import json_line
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import RawHeader
-    from xapi_cli.request.calls import Call
+    from xapi_cli.http.send import Call
 
 MAX_BODY = 10 * 1024 * 1024  # bytes of a body, before and after content decoding
 _IN_MEMORY = 256 * 1024  # bytes of a body

@@ -41,16 +41,16 @@ from xapi_cli.errors import (
     XapiError,
 )
 from xapi_cli.http import authorization, retry
-from xapi_cli.http.content_coding import decode
-from xapi_cli.request.calls import displayed_without_query
-from xapi_cli.request.send import Outcome, Sender
+from xapi_cli.http.decoding import decode
+from xapi_cli.http.send import Outcome, Sender
+from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.system import signals
 from xapi_cli.system.render import decimal
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.http.messages import Request, Response
-    from xapi_cli.request.calls import Call
+    from xapi_cli.http.send import Call
     from xapi_cli.runtime import Runtime
 
 _CODING = b"content-encoding"
@@ -188,7 +188,7 @@ class Runner:
             replays=MAX_REPLAYS,
             deadline=self._deadline,
             note=self._count_retry,
-            sleep=self._wait,
+            wait=self._wait,
         )
         return sender.send(call)
 

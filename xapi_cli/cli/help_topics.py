@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from xapi_cli.request.redirects import TOO_MANY_REDIRECTS
+from xapi_cli.http.send import TOO_MANY_REDIRECTS
 from xapi_cli.settings.table import SETTINGS, Setting
 
 # Variables that no flag and no profile overrides; the code that uses them reads them itself.

@@ -200,10 +200,10 @@ def _read(runtime: "Runtime", source: str) -> "Summary":
 def _from_api(runtime: "Runtime", path: str) -> "Summary":
     """Return the summary of the document in the response to a GET request for *path*."""
     from xapi_cli.http import urls
-    from xapi_cli.request.calls import Call
+    from xapi_cli.http.send import Call, Sender
     from xapi_cli.request.items import with_defaults
     from xapi_cli.request.output import decoded
-    from xapi_cli.request.send import Sender, concern, status_error
+    from xapi_cli.request.status_errors import concern, status_error
 
     url = urls.resolve(runtime.base_url, path)
     tokens, note = runtime.tokens(), runtime.terminal.note

@@ -20,7 +20,7 @@ from xapi_cli.batch.runner import Runner
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.errors import ClosedPipe, Interrupted, InvalidLine, OutputError, UsageError, XapiError
 from xapi_cli.http import retry
-from xapi_cli.request.calls import Call
+from xapi_cli.http.send import Call
 from xapi_cli.request.reason import reason
 from xapi_cli.system.files import Replacement, comparable, write_error
 from xapi_cli.system.redact import redact_url

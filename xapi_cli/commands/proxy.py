@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from xapi_cli.errors import XapiError
     from xapi_cli.http.messages import Response
+    from xapi_cli.http.send import Call
     from xapi_cli.proxy.server import Server
-    from xapi_cli.request.calls import Call
     from xapi_cli.runtime import Runtime
 
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND
@@ -92,10 +92,10 @@ def proxy(
         "$XAPI_PROXY_SOCKET" http://localhost/x-api/me'
     """
     from xapi_cli.errors import Interrupted, UsageError
+    from xapi_cli.http.send import Sender
     from xapi_cli.proxy import listeners
     from xapi_cli.proxy.rules import Allowed, Rules
     from xapi_cli.proxy.server import Forwarding, Server
-    from xapi_cli.request.send import Sender
     from xapi_cli.settings import durations
 
     runtime: Runtime = ctx.obj

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import httpx
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.content_coding import decode
 from xapi_cli.http.messages import Headers, Request, Response
 from xapi_cli.http.timeouts import Timeouts
 from xapi_cli.http.transport import Transport
@@ -22,11 +21,9 @@ class HttpxTransport(httpx.BaseTransport):
 
     A request carries its timeouts in the extension `timeout` of httpx, otherwise those of *transport* apply. More
     extensions: `deadline`, a time of the monotonic clock that limits the whole request, which messages call
-    `deadline_name`; `attempt`, the number of the attempt, for the log; `login`, whether it requests a token; `exposed`,
-    a function that is called before it is sent over a connection that others can read.
-
-    A response has the extensions `tls`, the version of TLS; `exposed`, whether others can read the connection; and
-    `discard`, a function that ends the body.
+    `deadline_name`; `login`, whether it requests a token; `exposed`, a function that is called before it is sent over a
+    connection that others can read. A response has the extensions `tls`, the version of TLS, `exposed`, whether others
+    can read the connection, and `response`, what the transport has returned.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -37,25 +34,7 @@ class HttpxTransport(httpx.BaseTransport):
 
         Raises UsageError, NetworkError or TimeoutExpired.
         """
-        converted = _converted(request)
-        response = self._transport.send(converted)
-        headers, coding = response.raw_headers, None
-        if request.method != "HEAD" and (coding := response.headers.get("Content-Encoding")):
-            removed = (b"content-encoding", b"content-length")
-            headers = [header for header in headers if header[0].lower() not in removed]
-        return httpx.Response(
-            response.status,
-            headers=headers,
-            stream=_Stream(response, coding),
-            extensions={
-                "http_version": b"HTTP/" + response.version,
-                # that of a login may repeat the password, and httpx logs it
-                "reason_phrase": b"" if converted.is_login else response.reason,
-                "tls": response.tls,
-                "exposed": response.is_exposed,
-                "discard": response.discard,
-            },
-        )
+        return converted_response(self._transport.send(_converted(request)))
 
     def close(self) -> None:
         """Close all connections; operations of other threads on them fail."""
@@ -63,16 +42,46 @@ class HttpxTransport(httpx.BaseTransport):
 
 
 class _Stream(httpx.SyncByteStream):
-    """The body of *response*, decoded from *coding*; iteration raises NetworkError if it is truncated."""
+    """The decoded body of *response*; iteration raises NetworkError if it is truncated."""
 
-    def __init__(self, response: Response, coding: str | None) -> None:
-        self._response, self._coding = response, coding
+    def __init__(self, response: Response) -> None:
+        self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
-        return decode(self._response.chunks(), self._coding)
+        return self._response.decoded()
 
     def close(self) -> None:
         self._response.close()
+
+
+def converted_response(response: Response) -> httpx.Response:
+    """Return *response* as one of httpx, with a decoded body that is not read yet."""
+    headers = response.raw_headers
+    if response.request.method != "HEAD" and "Content-Encoding" in response.headers:
+        removed = (b"content-encoding", b"content-length")
+        headers = [header for header in headers if header[0].lower() not in removed]
+    return httpx.Response(
+        response.status,
+        headers=headers,
+        stream=_Stream(response),
+        extensions={
+            "http_version": b"HTTP/" + response.version,
+            # that of a login may repeat the password, and httpx logs it
+            "reason_phrase": b"" if response.request.is_login else response.reason,
+            "tls": response.tls,
+            "exposed": response.is_exposed,
+            "response": response,
+        },
+    )
+
+
+def timeouts_of(request: httpx.Request) -> Timeouts | None:
+    """Return the timeouts that the extensions of *request* set, None without any."""
+    seconds, extensions = request.extensions.get("timeout"), request.extensions
+    if seconds is None:
+        return None
+    deadline, name = extensions.get("deadline"), extensions.get("deadline_name") or "--max-time"
+    return Timeouts(seconds.get("connect"), seconds.get("read"), seconds.get("write"), deadline, name)
 
 
 def _converted(request: httpx.Request) -> Request:
@@ -82,10 +91,6 @@ def _converted(request: httpx.Request) -> Request:
     port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
     if not 0 < port < 65_536:
         raise UsageError("the URL has a port outside 1-65535")
-    deadline, name = extensions.get("deadline"), extensions.get("deadline_name") or "--max-time"
-    timeouts = None
-    if (seconds := extensions.get("timeout")) is not None:
-        timeouts = Timeouts(seconds.get("connect"), seconds.get("read"), seconds.get("write"), deadline, name)
     is_login = bool(extensions.get("login"))
     return Request(
         request.method,
@@ -96,10 +101,9 @@ def _converted(request: httpx.Request) -> Request:
         Headers(request.headers.raw),
         request.stream,  # type: ignore[arg-type]  # the client rejects async streams
         is_replayable=isinstance(request.stream, httpx.ByteStream),
-        timeouts=timeouts,
-        deadline=deadline,
-        deadline_name=name,
-        attempt=extensions.get("attempt", 1),
+        timeouts=timeouts_of(request),
+        deadline=extensions.get("deadline"),
+        deadline_name=extensions.get("deadline_name") or "--max-time",
         is_login=is_login,
         is_safe_to_resend=is_login,  # a second token has no side effects
         exposed=extensions.get("exposed") or (lambda: None),

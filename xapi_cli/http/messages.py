@@ -157,6 +157,16 @@ class Response:
         yield from self._body
         self.close()
 
+    def decoded(self) -> Iterator[bytes]:
+        """Yield the body as `chunks` does, without its content coding."""
+        coding = self.headers.get("Content-Encoding")
+        if not coding or self.request.method == "HEAD":
+            return self.chunks()
+        from xapi_cli.http.decoding import decode
+
+        has_length = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        return decode(self.chunks(), coding, may_be_empty=has_length or self.status in (204, 304))
+
     def hold(self) -> None:
         """Read the body into memory if it is short and arrives soon, so that its connection can carry another request.
 

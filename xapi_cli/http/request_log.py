@@ -23,10 +23,8 @@ from xapi_cli.system.render import json_line, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from xapi_cli.http import exchange, transport
     from xapi_cli.http.connection import Route
-
-    Exchange = exchange.Exchange | transport.Exchange
+    from xapi_cli.http.transport import Exchange
 
 _FLAGS = os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # opening a FIFO that nobody reads would block

@@ -30,8 +30,8 @@ from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
-from xapi_cli.http.idle_connections import IdleConnections
 from xapi_cli.http.messages import Request, Response
+from xapi_cli.http.pool import Pool
 from xapi_cli.http.responses import ResponseHead, ResponseParser
 from xapi_cli.http.retry import IDEMPOTENT
 from xapi_cli.http.timeouts import Timeouts, Wait
@@ -79,7 +79,7 @@ class Transport:
     def _begin_process(self) -> None:
         self._process = os.getpid()
         self._dialer = Dialer(self._tls, self._trace)
-        self._pool = IdleConnections(keeps_open=self._keeps_open)
+        self._pool = Pool(keeps_open=self._keeps_open)
 
     def send(self, request: Request) -> Response:
         """Return the response to *request* with a body that is not read yet.

@@ -10,8 +10,8 @@ from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
-from xapi_cli.system.redact import REDACTED
-from xapi_cli.system.render import shortened
+from xapi_cli.system.redact import REDACTED, redact_url
+from xapi_cli.system.render import printable, shortened
 
 Origin = tuple[str, str, int]  # scheme, host (without brackets) and port
 
@@ -130,6 +130,22 @@ def split_server(url: str) -> tuple[str, str]:
     """
     slash = url.index("/", _LONGEST_SCHEME)
     return url[:slash], url[slash:]
+
+
+def root(url: str) -> str:
+    """Return the origin of *url* with its port, as a URL."""
+    scheme, host, port = origin(url)
+    return f"{scheme}://{with_port(host, port)}"
+
+
+def displayed(url: str) -> str:
+    """Return *url* for use in messages, with possible secrets redacted."""
+    return printable(redact_url(url))
+
+
+def displayed_without_query(url: str) -> str:
+    """Return *url* as `displayed` does, without its query, for the error of a response."""
+    return displayed(url.partition("?")[0])
 
 
 def path_of(url: str) -> str:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.messages import Response
+from xapi_cli.http.send import ENCODING, Header
 from xapi_cli.proxy.incoming import RequestHead
-from xapi_cli.request.calls import ENCODING, Header
 from xapi_cli.request.items import with_defaults
 
 # RFC 9110, section 7.6.1, and RFC 9112, appendix C.2.2; they concern one connection only.

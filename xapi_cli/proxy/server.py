@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError, unexpected
 from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.http.retry import IDEMPOTENT
+from xapi_cli.http.send import Call, Header
 from xapi_cli.proxy import headers
 from xapi_cli.proxy.incoming import ClientLeft, Input, InvalidRequest, RequestHead, Upload
 from xapi_cli.proxy.rules import Refusal, Rules
-from xapi_cli.request.calls import Call, Header
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Response

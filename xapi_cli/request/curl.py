@@ -9,12 +9,12 @@ from typing import NoReturn
 
 from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, retry
+from xapi_cli.http.send import MAX_REDIRECTS
 from xapi_cli.request.body import build as body
 from xapi_cli.request.body.build import content_type, disposition, filename
 from xapi_cli.request.body.sources import check_exists
 from xapi_cli.request.items import STDIN, Field, Items, Upload, sent_method
 from xapi_cli.request.options import RequestOptions
-from xapi_cli.request.redirects import MAX_REDIRECTS
 from xapi_cli.settings.resolve import arguments
 from xapi_cli.system.render import printable, shell_quoted
 

@@ -278,12 +278,7 @@ def elapsed(response: "Response") -> float:
 def decoded(response: "Response") -> Iterator[bytes]:
     """Yield the body of *response*, without its content coding; raises NetworkError if it is truncated or corrupt."""
     if response.request.method != "HEAD" and response.status not in (204, 304):
-        if "Content-Encoding" not in response.headers:
-            yield from filter(None, response.chunks())
-            return
-        from xapi_cli.http.content_coding import decode
-
-        yield from decode(response.chunks(), response.headers.get("Content-Encoding"))
+        yield from filter(None, response.decoded())
 
 
 def _decoded_length(response: "Response") -> int | None:

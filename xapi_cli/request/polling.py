@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Self
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
 from xapi_cli.http import retry
+from xapi_cli.http.send import Outcome
 from xapi_cli.request.body.spool import Spool
 from xapi_cli.request.output import decoded
-from xapi_cli.request.send import Outcome
 from xapi_cli.system.render import decimal
 from xapi_cli.system.signals import Terminated
 
 if TYPE_CHECKING:
-    from xapi_cli.request.calls import Call
+    from xapi_cli.http.send import Call, Sender
     from xapi_cli.request.jq.filter import Filter
-    from xapi_cli.request.send import Sender
     from xapi_cli.system.progress import Attempts
 
 DEFAULT_LIMIT = 600.0  # seconds

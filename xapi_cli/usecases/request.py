@@ -15,13 +15,13 @@ from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.http.send import Outcome, Sender
     from xapi_cli.request.body.spool import Body
     from xapi_cli.request.expectations import Expectations
     from xapi_cli.request.files.atomic_file import AtomicFile
     from xapi_cli.request.files.partial_file import PartialFile
     from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
-    from xapi_cli.request.send import Outcome, Sender
     from xapi_cli.request.upload import Upload
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
@@ -175,8 +175,8 @@ class _Sending:
     """
 
     def __init__(self, request: Request, expectations: "Expectations | None", stack: ExitStack) -> None:
-        from xapi_cli.request.calls import Call
-        from xapi_cli.request.send import LastResponse
+        from xapi_cli.http.send import Call
+        from xapi_cli.request.status_errors import LastResponse
 
         self._request, self._runtime, self._options = request, request.runtime, request.options
         self._tokens = self._new_tokens()
@@ -221,7 +221,7 @@ class _Sending:
 
     def raise_for_status(self) -> None:
         """Raise XapiError if the status of the last response is an error."""
-        from xapi_cli.request.send import status_error
+        from xapi_cli.request.status_errors import status_error
 
         check_status, outcome = self._options.check_status, self.outcome
         error = status_error(outcome, self._tokens, check_status=check_status, body=self._output.beginning)
@@ -323,7 +323,7 @@ class _Sending:
         return Upload(self._runtime.terminal)
 
     def _new_sender(self) -> "Sender":
-        from xapi_cli.request.send import Sender, show_nothing
+        from xapi_cli.http.send import Sender, show_nothing
 
         runtime = self._runtime
         return Sender(
@@ -358,6 +358,11 @@ class _Sending:
         if self._upload is not None:
             self._upload.note()
         self._last.take(outcome)
+        if not outcome.from_api:
+            from xapi_cli.http import urls
+
+            where = urls.displayed(urls.root(outcome.response.request.url))
+            self._runtime.terminal.note(f"the response came from another origin, {where}, without the token")
 
     def _download(self) -> None:
         """Send the call and write the body of its response to a file that can be resumed."""
@@ -426,7 +431,7 @@ class _Sending:
 
     def _report(self, error: BaseException) -> None:
         """Record in *error* what it concerns, write --meta, and state what remains of the request."""
-        from xapi_cli.request.send import concern_call
+        from xapi_cli.request.status_errors import concern_call
 
         if isinstance(error, _CONCERNS_RESPONSE):
             concern_call(error, self._call, self._last.outcome)
@@ -478,7 +483,7 @@ class _Sending:
 
 def _check(expectations: "Expectations", outcome: "Outcome") -> None:
     """Raise ExpectationFailed if the body of *outcome* does not meet *expectations*."""
-    from xapi_cli.request.send import concern
+    from xapi_cli.request.status_errors import concern
 
     try:
         expectations.check()

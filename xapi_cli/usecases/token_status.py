@@ -67,7 +67,7 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
             hint = registry.login_hint(repository.row)
         error = _error(state, hint)
         if url is not None and status == UNAUTHORIZED:
-            from xapi_cli.request.calls import displayed_without_query
+            from xapi_cli.http.urls import displayed_without_query
 
             error.concerning(status=status, method="GET", url=displayed_without_query(url))
         raise error
@@ -79,8 +79,8 @@ def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepos
     Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
     """
     from xapi_cli.auth.token_source import SuppliedToken, TokenSource
-    from xapi_cli.request.calls import Call
-    from xapi_cli.request.send import Sender, concern
+    from xapi_cli.http.send import Call, Sender
+    from xapi_cli.request.status_errors import concern
 
     tokens = TokenSource(SuppliedToken("", lambda: token.access_token))
     sender = Sender(runtime.transport, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)

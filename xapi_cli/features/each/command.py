@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from xapi_cli.features.each.rows import Rows
     from xapi_cli.features.each.since import Since
     from xapi_cli.features.each.template import Template
+    from xapi_cli.http.send import Call
     from xapi_cli.request.body.spool import Spool
-    from xapi_cli.request.calls import Call
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.files import Replacement
     from xapi_cli.system.terminal import Terminal
@@ -288,10 +288,10 @@ def _list(
     """Return the body of the list at *path*, and the server's time when it was asked for, "" without --since."""
     from xapi_cli.features.each.since import server_time
     from xapi_cli.http import urls
-    from xapi_cli.http.content_coding import decode
+    from xapi_cli.http.decoding import decode
+    from xapi_cli.http.send import Call
     from xapi_cli.request.body.spool import Spool
-    from xapi_cli.request.calls import Call
-    from xapi_cli.request.send import status_error
+    from xapi_cli.request.status_errors import status_error
 
     query = [(last_run.name, last_run.text)] if last_run is not None and last_run.text else []
     asked = time.monotonic()

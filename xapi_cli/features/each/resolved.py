@@ -11,7 +11,7 @@ from xapi_cli.request.json_values import dumps, loads
 if TYPE_CHECKING:
     from xapi_cli.batch.lines import Members
     from xapi_cli.features.each.template import Template
-    from xapi_cli.request.calls import Call
+    from xapi_cli.http.send import Call
 
 _IN_MEMORY = 10 * 2**20  # bytes of the resolved requests
 

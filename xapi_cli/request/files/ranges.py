@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.http.content_coding import NO_CODINGS
+from xapi_cli.http.decoding import NO_CODINGS
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Headers

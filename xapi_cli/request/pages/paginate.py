@@ -10,12 +10,13 @@ from urllib.parse import urljoin
 
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http import urls
-from xapi_cli.request.calls import Call, displayed
+from xapi_cli.http.send import Call, Outcome, Sender
+from xapi_cli.http.urls import displayed
 from xapi_cli.request.json import spans as json
 from xapi_cli.request.json.syntax import InvalidJSON
 from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
-from xapi_cli.request.send import Outcome, Sender, status_error
+from xapi_cli.request.status_errors import status_error
 from xapi_cli.system.progress import Pages as Progress
 from xapi_cli.system.redact import redact_page_url
 from xapi_cli.system.render import pasteable, printable, shortened

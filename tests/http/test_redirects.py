@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
-from tests.request.sending import BASE, USER_HEADERS, Credentials, Router, sender_for, tokens_of
+from tests.http.sending import BASE, USER_HEADERS, Router, Tokens, sender_for
 from xapi_cli.errors import ClientStatusError, RedirectError
+from xapi_cli.http.send import Call
 from xapi_cli.request.body.spool import Text
-from xapi_cli.request.calls import Call
-from xapi_cli.request.send import status_error
+from xapi_cli.request.status_errors import status_error
 
 OTHER = "https://other.test"
 
@@ -17,15 +17,38 @@ OTHER = "https://other.test"
 def test_method_and_body_after_a_redirect_within_the_api(router: Router, status: int, method: str) -> None:
     router.request(method, f"{BASE}/a").respond(status, headers={"Location": "/v1/b?c=d"})
     router.route(path="/v1/b").respond(200)
-    becomes_get = (status == 303 and method != "HEAD") or (status in {301, 302} and method == "POST")
     body = None if method in {"GET", "HEAD"} else Text(b"body", "application/json")
 
     reply = sender_for(router).send(Call(method, f"{BASE}/a", USER_HEADERS, body))
 
+    if status in {301, 302} and body is not None:
+        assert (reply.response.status, len(router.sent)) == (status, 1)
+        assert str(status_error(reply, None)) == (
+            f"{BASE}/a redirects ({status}) to {BASE}/b?c=d: not followed, because a {method} would become a GET;"
+            f" send the {method} to the target"
+        )
+        return
+    becomes_get = status == 303 and method != "HEAD"
     assert (reply.response.status, reply.from_api, reply.refused_redirect) == (200, True, None)
     onward = ("GET", b"") if becomes_get else (method, b"body" if body else b"")
     assert router.sent[1] == (onward[0], f"{BASE}/b?c=d", "Bearer token-1", "canary-header", onward[1])
     assert ("content-type" in router.calls[1].request.headers) == (not becomes_get)
+
+
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/xhtml+xml", "application/json"])
+def test_a_web_page_of_another_origin_is_no_response_of_the_api(router: Router, kind: str) -> None:
+    router.get(f"{BASE}/a").respond(302, headers={"Location": f"{OTHER}/signin?rd=s3cret"})
+    router.get(path="/signin").respond(200, headers={"Content-Type": kind})
+    if "json" in kind:
+        assert not sender_for(router).send(Call("GET", f"{BASE}/a")).from_api
+        return
+
+    with pytest.raises(RedirectError) as caught:
+        sender_for(router).send(Call("GET", f"{BASE}/a"))
+
+    assert caught.value.message == (
+        f"{BASE}/a redirects to {OTHER}/signin, which is a web page of another origin, perhaps to sign in"
+    )
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -73,13 +96,12 @@ def test_token_and_headers_are_not_sent_after_a_redirect_back_to_the_api(router:
     router.get(f"{BASE}/a").respond(302, headers={"Location": f"{OTHER}/x"})
     router.get(f"{OTHER}/x").respond(302, headers={"Location": f"{BASE}/b"})
     router.get(f"{BASE}/b").respond(401)
-    credentials = Credentials()
-    tokens = tokens_of(credentials)
+    tokens = Tokens()
 
     reply = sender_for(router, tokens=tokens).send(Call("GET", f"{BASE}/a", USER_HEADERS))
 
     assert router.sent[1:] == [("GET", f"{OTHER}/x", None, None, b""), ("GET", f"{BASE}/b", None, None, b"")]
-    assert credentials.calls == ["current"]
+    assert tokens.calls == [("token-1", 302, True)]
     for check_status in (True, False):
         error = status_error(reply, tokens, check_status=check_status)
         assert isinstance(error, ClientStatusError)

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from tests.request.sending import BASE, Router, sender_for
+from tests.http.sending import BASE, Router, sender_for
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
-from xapi_cli.request.calls import Call
+from xapi_cli.http.send import Call
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -16,7 +16,7 @@ def test_a_transient_failure_is_retried_and_reported(router: Router, status: int
     )
     notes: list[str] = []
     waits: list[float] = []
-    sender = sender_for(router, retries=2, note=notes.append, sleep=waits.append)
+    sender = sender_for(router, retries=2, note=notes.append, wait=waits.append)
 
     reply = sender.send(Call("GET", f"{BASE}/a?key=canary"))
 
@@ -43,7 +43,7 @@ def test_a_wait_that_is_interrupted_is_no_attempt(router: Router) -> None:
         raise KeyboardInterrupt
 
     router.get(f"{BASE}/a").respond(503)
-    sender = sender_for(router, retries=2, sleep=interrupt)
+    sender = sender_for(router, retries=2, wait=interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         sender.send(Call("GET", f"{BASE}/a"))

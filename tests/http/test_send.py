@@ -1,22 +1,23 @@
 """What is sent to the API, after a 401 too, and the errors for statuses."""
 
+from typing import Any
+
 import httpx
 import pytest
 
-from tests.request.sending import BASE, USER_HEADERS, Credentials, Router, sender_for, tokens_of
+from tests.http.sending import BASE, USER_HEADERS, Router, Tokens, sender_for
 from xapi_cli.errors import (
-    ClientStatusError,
     LoginRefused,
     NetworkError,
-    ServerStatusError,
     TimeoutExpired,
     TokenRejected,
     XapiError,
 )
-from xapi_cli.http.content_coding import accepted
+from xapi_cli.http.decoding import ACCEPTED
+from xapi_cli.http.send import Call
 from xapi_cli.request.body.spool import Text
-from xapi_cli.request.calls import Call
-from xapi_cli.request.send import status_error
+from xapi_cli.request.status_errors import status_error
+from xapi_cli.tokens import Token
 
 
 def test_the_token_the_default_headers_and_the_headers_of_the_user_are_sent(router: Router) -> None:
@@ -29,7 +30,7 @@ def test_the_token_the_default_headers_and_the_headers_of_the_user_are_sent(rout
         ("Host", "api.test"),
         ("X-Mine", "1"),
         ("accept", "text/plain"),
-        ("Accept-Encoding", accepted()),
+        ("Accept-Encoding", ACCEPTED),
         ("User-Agent", "xapi/0.1.0"),
         ("Authorization", "Bearer token-1"),
     ]
@@ -74,18 +75,16 @@ def test_after_a_401_the_same_request_is_replayed_with_a_newer_token(router: Rou
 
 def test_a_second_401_is_final(router: Router) -> None:
     router.get(f"{BASE}/a").respond(401)
-    credentials = Credentials()
-    tokens = tokens_of(credentials)
+    tokens = Tokens()
     sender = sender_for(router, tokens=tokens)
 
     reply = sender.send(Call("GET", f"{BASE}/a"))
     error = status_error(reply, tokens)
 
     assert isinstance(error, TokenRejected)
-    assert error is not None
-    assert error.message == "GET https://api.test/v1/a responded with 401"
+    assert str(error) == "GET https://api.test/v1/a responded with 401; check the account"
     assert (len(router.calls), sender.attempts) == (2, 2)
-    assert credentials.calls == ["current", "renew", "record_rejection"]
+    assert tokens.calls == ["renew", "record_rejection"]
 
 
 def test_without_credentials_no_token_is_sent_and_a_401_is_final(router: Router) -> None:
@@ -103,7 +102,7 @@ def test_without_credentials_no_token_is_sent_and_a_401_is_final(router: Router)
 @pytest.mark.parametrize("error", [LoginRefused("no"), NetworkError("no such host"), TimeoutExpired("too slow")])
 def test_a_failed_login_ends_the_call_without_a_retry(router: Router, error: XapiError, first: bool) -> None:
     router.get(f"{BASE}/a").respond(401)
-    sender = sender_for(router, tokens=tokens_of(Credentials(error, first=first)), retries=5)
+    sender = sender_for(router, tokens=Tokens(error, first=first), retries=5)
 
     with pytest.raises(XapiError) as caught:
         sender.send(Call("GET", f"{BASE}/a"))
@@ -113,65 +112,29 @@ def test_a_failed_login_ends_the_call_without_a_retry(router: Router, error: Xap
     assert sender.attempts == 1
 
 
-# errors for statuses
+def test_each_replay_has_a_newer_token_up_to_the_limit(router: Router) -> None:
+    router.get(f"{BASE}/a").respond(401)
+    tokens = Tokens(logins=9)
+
+    reply = sender_for(router, tokens=tokens, replays=5).send(Call("GET", f"{BASE}/a"))
+
+    assert reply.is_rejection
+    assert [sent[2] for sent in router.sent] == [f"Bearer token-{number}" for number in range(1, 7)]
+    assert tokens.calls == ["renew"] * 5 + ["record_rejection"]
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "text"),
-    [
-        (400, ClientStatusError, "GET https://api.test/v1/a responded with 400"),
-        (403, ClientStatusError, "responded with 403; the API serves only users with master rights"),
-        (404, ClientStatusError, "responded with 404; check the path and the base URL"),
-        (429, ClientStatusError, "responded with 429; try again later, or use --retry"),
-        (500, ServerStatusError, "responded with 500; try again later"),
-        (599, ServerStatusError, "responded with 599; try again later"),
-    ],
-)
-def test_the_error_of_a_status(router: Router, status: int, kind: type[XapiError], text: str) -> None:
-    router.get(f"{BASE}/a").respond(status)
-    reply = sender_for(router).send(Call("GET", f"{BASE}/a?secret=canary"))
+def test_a_get_that_was_accepted_can_be_repeated_with_another_token(router: Router) -> None:
+    router.get(f"{BASE}/a").respond(200)
+    router.post(f"{BASE}/a").respond(204)
+    repeats: list[Any] = []
 
-    error = status_error(reply, None)
+    class Repeating(Tokens):
+        def accepted(self, token: Token, status: int, sent_at: float, repeat: Any) -> None:
+            repeats.append(repeat)
 
-    assert type(error) is kind
-    assert str(error).endswith(text)
-    assert "canary" not in str(error)
-    assert status_error(reply, None, check_status=False) is None
+    sender = sender_for(router, tokens=Repeating())
+    sender.send(Call("GET", f"{BASE}/a", USER_HEADERS))
+    sender.send(Call("POST", f"{BASE}/a"))
 
-
-@pytest.mark.parametrize(
-    ("method", "status", "retry_after", "hint"),
-    [
-        ("GET", 429, "5", "try again in 5 s, or use --retry"),
-        ("GET", 429, "301", "try again in 301 s (--retry waits at most 300 s)"),
-        ("POST", 429, "5", "try again in 5 s"),
-        ("POST", 429, "soon", "try again later"),
-        ("GET", 429, "Wed, 21 Oct 2015 07:28:00 GMT", "try again later, or use --retry"),
-        ("GET", 503, "7", "try again in 7 s"),
-        ("GET", 503, "0", "try again later"),
-    ],
-)
-def test_the_error_names_the_time_that_the_server_asks_to_wait(
-    router: Router, method: str, status: int, retry_after: str, hint: str
-) -> None:
-    router.route(method=method, url=f"{BASE}/a").respond(status, headers={"Retry-After": retry_after})
-
-    error = status_error(sender_for(router).send(Call(method, f"{BASE}/a")), None)
-
-    assert str(error) == f"{method} {BASE}/a responded with {status}; {hint}"
-
-
-@pytest.mark.parametrize("status", [200, 201, 204, 299, 304])
-def test_success_and_304_are_not_errors(router: Router, status: int) -> None:
-    router.get(f"{BASE}/a").respond(status)
-
-    assert status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None) is None
-
-
-def test_the_reason_phrase_is_escaped_and_shortened(router: Router) -> None:
-    reason = b"\x1b[31mno way " + b"x" * 200
-    router.get(f"{BASE}/a").mock(return_value=httpx.Response(400, extensions={"reason_phrase": reason}))
-
-    error = status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None)
-
-    assert str(error) == "GET https://api.test/v1/a responded with 400 \\x1b[31mno way " + "x" * 45 + "…"
+    assert (repeats[0](Token("other")), repeats[1]) == (200, None)
+    assert router.sent[-1] == ("GET", f"{BASE}/a", "Bearer other", "canary-header", b"")

@@ -1,4 +1,4 @@
-"""The content codings of responses: which are accepted, and how they are decoded, in constant memory.
+"""Remove the content coding of a body, in constant memory.
 
 A truncated body is an error. Other clients accept a truncated gzip body as complete.
 """
@@ -13,35 +13,34 @@ from xapi_cli.errors import RESEND, NetworkError
 if TYPE_CHECKING:
     from zlib import _Decompress
 
-Blocks = Iterator[bytes]
-
+ACCEPTED = "gzip, deflate"  # the value of Accept-Encoding
+NO_CODINGS = frozenset({"", "identity", "none"})  # servers send "none", which is not registered
+_UNSUPPORTED = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip"})
+_SUPPORTED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _PADDING = b"\x00"
-NO_CODINGS = frozenset({"", "identity", "none"})  # servers send "none", which is not registered
 
 
-def accepted() -> str:
-    """Return the value of Accept-Encoding: the codings that can be decoded here."""
-    return "gzip, deflate"
-
-
-def decode(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
+def decode(chunks: Iterable[bytes], content_encoding: str | None, *, may_be_empty: bool = True) -> Iterator[bytes]:
     """Yield the decoded form of *chunks* in blocks of at most 64 KiB, each as soon as it is available.
 
-    An empty body is valid in every coding, because responses to HEAD and 304
-    responses name the coding that the response to GET would have. Raises
-    NetworkError for a truncated or corrupt body and for an unsupported coding.
+    A coding that is not registered is ignored: gateways send names of character sets and of other transfer formats.
+    Unless it *may_be_empty*, an empty body is truncated if it is coded. Raises NetworkError for a truncated or corrupt
+    body and for an unsupported coding.
     """
-    return filter(None, decode_steps(chunks, content_encoding))
-
-
-def decode_steps(chunks: Iterable[bytes], content_encoding: str | None) -> Iterator[bytes]:
-    """Yield the blocks of `decode`, and empty blocks between them, so that each step is short."""
     blocks = _split(chunks)
     first = next(blocks, None)
-    if first is not None:
-        yield from _decode(_coding(content_encoding), chain([first], blocks))
+    if first is None and may_be_empty:
+        return
+    coding = _coding(content_encoding)
+    whole = blocks if first is None else chain([first], blocks)
+    if coding is None:
+        yield from whole
+    elif first is None:
+        raise _truncated(coding)
+    else:
+        yield from _decode_gzip(whole) if coding == "gzip" else _decode_deflate(whole)
 
 
 def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -50,23 +49,17 @@ def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield chunk[start : start + _BLOCK]
 
 
-def _coding(content_encoding: str | None) -> str:
-    """Return the one coding that *content_encoding* names."""
-    names = (name.strip().lower() for name in (content_encoding or "").split(","))
-    codings = [name for name in names if name not in NO_CODINGS]
+def _coding(content_encoding: str | None) -> str | None:
+    """Return the one coding that *content_encoding* names, None without one."""
+    if not content_encoding:
+        return None
+    names = [name.strip().lower() for name in content_encoding.split(",")]
+    codings = [name for name in names if name in _SUPPORTED or name in _UNSUPPORTED]
     if len(codings) > 1:  # nested codings allow a decompression bomb
         raise _error(f"the body has {len(codings)} content codings", "add the header Accept-Encoding:identity")
-    return codings[0] if codings else "identity"
-
-
-def _decode(name: str, blocks: Blocks) -> Blocks:
-    if name == "identity":
-        return blocks
-    if name in ("gzip", "x-gzip"):
-        return _decode_gzip(blocks)
-    if name == "deflate":
-        return _decode_deflate(blocks)
-    raise _error("the body has an unsupported content coding", "xapi supports gzip and deflate")
+    if codings and codings[0] in _UNSUPPORTED:
+        raise _error("the body has an unsupported content coding", "xapi supports gzip and deflate")
+    return _SUPPORTED[codings[0]] if codings else None
 
 
 def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -74,8 +67,7 @@ def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
     start = b""
     while True:
         rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, blocks, "gzip")
-        yield b""
-        start = _next_member(rest, blocks)
+        start = _next_member(rest, _after_end(blocks))
         if not start:
             return
 
@@ -98,7 +90,7 @@ def _decode_deflate(blocks: Iterator[bytes]) -> Iterator[bytes]:
         start += block
     is_zlib = start[0] & 0x0F == zlib.DEFLATED and int.from_bytes(start[:2], "big") % 31 == 0  # RFC 1950, 2.2
     yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS), start, blocks, "deflate")
-    _read_rest(blocks)
+    _read_rest(_after_end(blocks))
 
 
 def _inflate(
@@ -108,7 +100,6 @@ def _inflate(
     data: bytes | None = start
     while data is not None:
         yield from _decompress(inflater, data, coding)
-        yield b""
         if inflater.eof:
             return inflater.unused_data
         data = next(blocks, None)
@@ -122,21 +113,29 @@ def _decompress(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[b
         try:
             block = inflater.decompress(data, _BLOCK)
         except zlib.error:
-            raise _corrupt(coding) from None
+            raise _error(f"the {coding} body is corrupt or truncated", "try again") from None
         data = inflater.unconsumed_tail
         is_full = len(block) == _BLOCK
         if block:
             yield block
 
 
+def _after_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what follows in *blocks* after the end of the coded data.
+
+    If only the end of the connection ends the body, it may break: the data is complete, as its coding shows.
+    """
+    try:
+        yield from blocks
+    except NetworkError as error:
+        if not error.may_be_complete:
+            raise
+
+
 def _read_rest(blocks: Iterator[bytes]) -> None:
     """Read the rest, so that its end is verified and the connection can be reused."""
     for _ in blocks:
         pass
-
-
-def _corrupt(coding: str) -> NetworkError:
-    return _error(f"the {coding} body is corrupt or truncated", "try again")
 
 
 def _truncated(coding: str) -> NetworkError:

@@ -1,0 +1,148 @@
+"""The failure for the status of a response, and what a failure concerns."""
+
+import re
+from typing import TYPE_CHECKING
+
+from xapi_cli import errors
+from xapi_cli.errors import UNAUTHORIZED, RedirectError, ServerStatusError, TokenRejected, XapiError
+from xapi_cli.http import authorization, retry
+from xapi_cli.http.messages import Response
+from xapi_cli.http.send import Call, Outcome
+from xapi_cli.http.urls import displayed_without_query
+from xapi_cli.system.render import shortened
+
+if TYPE_CHECKING:
+    from xapi_cli.http.send import Tokens
+
+_CLIENT_HINTS = {
+    403: "the API serves only users with master rights",
+    404: "check the path and the base URL",
+}
+# The members in which APIs explain an error: RFC 6749, section 5.2, RFC 9457, and usual ones.
+_REASONS = ("error", "error_description", "detail", "message", "reason", "title")
+_MAX_SHOWN = 60  # characters of a text of the server
+_MIN_WORDS = 3  # of a sentence; "Access denied" repeats the status
+_RIGHTS = (
+    r"(?i)\b(?:(?:un|not )authori[sz]ed|access denied|forbidden"
+    r"|permissions?|permitted|privileges?|rights?|roles?|scopes?)\b"
+)
+_SERVER_HINTS = {
+    501: "the server does not support the method; check METHOD",
+    505: "the server does not support HTTP/1.1",
+}
+
+
+class LastResponse:
+    """The last response, *outcome*; it is closed when the next one arrives."""
+
+    outcome: Outcome | None = None
+
+    def take(self, outcome: Outcome) -> None:
+        """Make *outcome* the last response."""
+        self.close()
+        self.outcome = outcome
+
+    def close(self) -> None:
+        """Close the response."""
+        if self.outcome is not None:
+            self.outcome.response.close()
+
+
+def status_error(
+    outcome: Outcome,
+    tokens: "Tokens | None",
+    *,
+    check_status: bool = True,
+    shown: str | None = None,
+    body: bytes = b"",
+) -> XapiError | None:
+    """Return the error for the status of *outcome*, or None for success.
+
+    Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message. *body*
+    is the beginning of the body, if it was read: the hint does not contradict it.
+    """
+    response = outcome.response
+    if errors.of_status(response.status) is None:
+        return None
+    where = shown or displayed_without_query(response.request.url)
+    message = f"{response.request.method} {where} responded with {response.status}{_reason(response)}"
+    error = _status_error(outcome, tokens, message, check_status=check_status)
+    if error is not None and error.hint == _CLIENT_HINTS[403] and _states_other_reason(body):
+        error.hint = "see the body of the response for the reason"
+    if error is not None:
+        concern(error, response)
+    return error
+
+
+def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
+    """Record in *error* that it concerns the last response to *call*, *outcome*, or the call if there was none."""
+    if outcome is not None:
+        concern(error, outcome.response)
+    else:
+        error.concerning(method=call.method, url=displayed_without_query(call.url))
+
+
+def concern(error: XapiError, response: Response) -> None:
+    """Record in *error* that it concerns *response*, the final response to a request."""
+    method, wait = response.request.method, retry.retry_after_seconds(response.headers.raw)
+    url = displayed_without_query(response.request.url)
+    error.concerning(status=response.status, method=method, url=url, retry_after=wait)
+
+
+def _status_error(
+    outcome: Outcome, tokens: "Tokens | None", message: str, *, check_status: bool
+) -> XapiError | None:
+    response, status = outcome.response, outcome.response.status
+    if outcome.is_rejection:
+        if tokens is None:
+            return TokenRejected(message, hint=authorization.no_login_hint("request"))
+        return TokenRejected(message, hint=tokens.advice())
+    if not check_status and status != UNAUTHORIZED:
+        return None
+    if outcome.refused_redirect is not None:
+        return outcome.refused_redirect
+    failure = errors.of_status(status)
+    if failure is not None and issubclass(failure, RedirectError):
+        hint: str | None = "the response has no Location that can be followed"
+    else:
+        is_of_server = failure is not None and issubclass(failure, ServerStatusError)
+        hint = _server_hint(response) if is_of_server else _hint(outcome)
+        hint = retry.explained(hint, outcome.refused_retry)
+    return None if failure is None else failure(message, hint=hint)
+
+
+def _states_other_reason(body: bytes) -> bool:
+    """Return whether *body* is a JSON object with a sentence that is not about missing rights."""
+    import json
+
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if isinstance(members, dict) and isinstance(members.get("error"), dict):
+        members = members["error"]
+    texts = [members.get(name) for name in _REASONS] if isinstance(members, dict) else []
+    sentences = [text for text in texts if isinstance(text, str) and len(text.split()) >= _MIN_WORDS]
+    return bool(sentences) and not any(re.search(_RIGHTS, text) for text in sentences)
+
+
+def _reason(response: Response) -> str:
+    phrase = response.reason.decode("utf-8", "backslashreplace")
+    phrase = shortened(phrase, _MAX_SHOWN)
+    return f" {phrase}" if phrase else ""
+
+
+def _server_hint(response: Response) -> str:
+    return _SERVER_HINTS.get(response.status) or retry.later_hint(response.headers.raw)
+
+
+def _hint(outcome: Outcome) -> str | None:
+    if not outcome.from_api:
+        return "a redirect led to another origin, to which the token is not sent; check the base URL"
+    if outcome.response.status == 405:
+        allowed = shortened(outcome.response.headers.get("Allow").strip(), _MAX_SHOWN)
+        return f"allowed methods: {allowed}" if allowed else "check METHOD"
+    if outcome.response.status == retry.TOO_MANY_REQUESTS:
+        raw_headers, method = outcome.response.raw_headers, outcome.response.request.method
+        return retry.rate_limit_hint(raw_headers, method, is_explained=outcome.refused_retry is not None)
+    return _CLIENT_HINTS.get(outcome.response.status)
