@@ -359,8 +359,6 @@ class _Sending:
             self._upload.note()
         self._last.take(outcome)
         if not outcome.from_api:
-            from xapi_cli.http import urls
-
             where = urls.displayed(urls.root(outcome.response.request.url))
             self._runtime.terminal.note(f"the response came from another origin, {where}, without the token")
 
