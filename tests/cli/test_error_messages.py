@@ -158,22 +158,22 @@ ERRORS = {
     ),
     # the network
     "a refused connection": Error(
-        "login --base-url http://127.0.0.1:{free}", PASSWORD, 11,
+        "login", {**PASSWORD, "XAPI_BASE_URL": "http://127.0.0.1:{free}"}, 11,
         "no connection to 127.0.0.1:{free}: connection refused; check the host and port of the base URL, and"
         " whether the server is running",
     ),
     "TLS to a plain http server": Error(
-        "login --base-url https://{name}", PASSWORD, 11,
+        "login", {**PASSWORD, "XAPI_BASE_URL": "https://{name}"}, 11,
         "no TLS connection to {name}: the server does not use TLS on this port; check the scheme and"
         " the port of the base URL",
     ),
     "TLS to a plain http server without a scheme": Error(
-        "login --base-url {name}", PASSWORD, 11,
+        "login", {**PASSWORD, "XAPI_BASE_URL": "{name}"}, 11,
         "no TLS connection to {name}: the server does not use TLS on this port; write http://{name}, because https is"
         " assumed without a scheme",
     ),
     "a base URL with a wrong path": Error(
-        "login --base-url {base}/v2", PASSWORD, 4,
+        "login", {**PASSWORD, "XAPI_BASE_URL": "{base}/v2"}, 4,
         "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; check the base URL, which is"
         " the part before /x-api/token",
     ),

@@ -9,9 +9,9 @@ from tests.batch.server import Api, batch, jsonl
 from tests.commands.api import TOKEN
 from tests.commands.profiles import write_config
 from tests.proxy.running import proxy
-from tests.support.program import PROGRAM, PYTHON, Outcome, Xapi
+from tests.support.program import PYTHON, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.sandbox import Sandbox
 
 SECRET = "canary-of-the-gateway"
 INVALID_NAME = (
@@ -110,15 +110,6 @@ def test_a_login_that_changes_the_base_url_removes_them(xapi: Xapi, sandbox: San
     assert (later.err, "x-api-key" in json.loads(later.out)["headers"]) == ("", False)
 
 
-def test_a_profile_that_loses_its_base_url_sends_them_anywhere_with_a_warning(xapi: Xapi) -> None:
-    configured(xapi, "https://api.test")
-
-    assert xapi("profile", "unset", "base_url").err == (
-        "xapi: warning: the headers of profile default are now sent to any base URL\n"
-        "xapi: removed base_url from profile default\n"
-    )
-
-
 def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
     configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
 
@@ -128,29 +119,6 @@ def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) ->
         "xapi: warning: the headers of profile default are now sent to https://other.test\n"
         "xapi: set base_url of profile default\n"
     )
-
-
-def test_a_new_username_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
-    configured(xapi, "https://api.test", f'username = "me"\npassword_command = ["cat", "pw"]\n{HEADERS}')
-
-    assert xapi("profile", "set", "username", "me").err == "xapi: set username of profile default\n"
-    for args, value, done in (
-        (("set", "username", "you"), "you", "set username of"),
-        (("unset", "username"), "any username", "removed username from"),
-    ):
-        assert xapi("profile", *args).err == (
-            f"xapi: warning: the password_command of profile default now runs for {value}\n"
-            f"xapi: warning: the headers of profile default are now sent for {value}\n"
-            f"xapi: {done} profile default\n"
-        )
-
-
-def test_a_hint_to_log_in_to_another_account_keeps_the_settings_of_this_one(xapi: Xapi) -> None:
-    configured(xapi, "https://api.test", f'username = "me"\n{HEADERS}')
-
-    status = xapi("token", "status", "-u", "other")
-    assert status.err.endswith("; run `xapi login --username other --profile NAME`\n")
-    assert xapi("token", "status").err.endswith("; run `xapi login`\n")
 
 
 def test_the_proxy_adds_them_unless_the_client_sends_others(xapi: Xapi) -> None:
@@ -165,35 +133,6 @@ def test_the_proxy_adds_them_unless_the_client_sends_others(xapi: Xapi) -> None:
     assert b"of=client" not in first
     assert {"x-team: röd".encode("latin-1"), "X-Name: ü".encode()} <= set(second.splitlines())
     assert b"blue" not in second
-
-
-def test_xapi_does_not_warn_where_the_proxy_adds_them(xapi: Xapi, sandbox: Sandbox) -> None:
-    write_config(xapi, f'[profiles.default]\nbase_url = "{sandbox.base_url}"\n{HEADERS}')
-    env = {"XAPI_TOKEN": sandbox.log_in(MASTER.email, MASTER.password)}
-
-    echo = xapi("proxy", "--", str(PROGRAM), "request", "/x-api/echo", "a=1", env=env)
-
-    assert (echo.code, echo.err) == (0, "")
-    assert json.loads(echo.out)["headers"]["x-api-key"] == SECRET
-
-
-@pytest.mark.parametrize(
-    ("header", "options", "message"),
-    [
-        ("X-HTTP-Method-Override", ["--read-only"], "start the proxy without --read-only"),
-        ("X-Original-URL", ["--allow", "GET /a"], "remove the header from the profile, or omit --allow"),
-    ],
-)
-def test_the_proxy_does_not_start_with_one_that_evades_its_rules(
-    xapi: Xapi, header: str, options: list[str], message: str
-) -> None:
-    configured(xapi, "http://127.0.0.1:9", f'headers = ["{header}: /b"]\n')
-
-    outcome = xapi("proxy", *options, env={"XAPI_TOKEN": "abc"})
-
-    assert (outcome.code, outcome.out) == (2, "")
-    assert f"the header {header} " in outcome.err
-    assert message in outcome.err
 
 
 def test_they_are_not_sent_to_another_origin(xapi: Xapi) -> None:
@@ -235,13 +174,6 @@ def test_profile_set_and_unset_change_them(xapi: Xapi) -> None:
     assert "headers" not in (xapi.config / "config.toml").read_text()
 
 
-def test_several_arguments_are_not_several_headers(xapi: Xapi) -> None:
-    error = "xapi: error: unexpected argument; give all headers in one argument, one header per line\n"
-
-    assert xapi("profile", "set", "headers", "X-A: canary", "X-B: 2") == Outcome(2, "", error)
-    assert xapi("profile", "set", "headers", "X-A: 1\nX-B: 2").code == 0
-
-
 @pytest.mark.parametrize(
     "value, message",
     [
@@ -271,24 +203,3 @@ def test_in_read_only_mode_they_cannot_select_another_method(xapi: Xapi, command
     outcome = xapi(*command, env={"XAPI_TOKEN": "abc", "XAPI_BASE_URL": "http://127.0.0.1:9"})
 
     assert (outcome.code, "X-HTTP-Method-Override" in outcome.err) == (2, True)
-
-
-def test_verbose_names_a_profile_other_than_the_default(xapi: Xapi) -> None:
-    with Server([request(), send(OK)], [request(), send(OK)]) as server:
-        text = f'base_url = "{server.url}"\n'
-        write_config(xapi, f"[profiles.production]\n{text}[profiles.default]\n{text}")
-        named = xapi("request", "/a", "-v", "-p", "production", env={"XAPI_TOKEN": "abc"})
-        default = xapi("request", "/a", "-v", env={"XAPI_TOKEN": "abc"})
-
-    assert named.err.startswith("* profile production\n")
-    assert "profile" not in default.err
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_a_terminal_shows_the_headers_of_a_profile(xapi: Xapi, columns: int) -> None:
-    write_config(xapi, f"[profiles.default]\n{HEADERS}")
-    with xapi.on_terminal("profile", "show", columns=columns) as terminal:
-        assert terminal.wait() == 0
-
-    assert SECRET not in terminal.text
-    assert "X-Team: blue" in " ".join(terminal.text.split())
