@@ -174,8 +174,8 @@ ERRORS = {
     ),
     "a base URL with a wrong path": Error(
         "login", {**PASSWORD, "XAPI_BASE_URL": "{base}/v2"}, 4,
-        "the token endpoint responded with 404: {base}/v2/x-api/token; check the base URL, which is the part before"
-        " /x-api/token, and then the password in XAPI_PASSWORD",
+        "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; check the base URL, which is the part"
+        " before /x-api/token, and then the password in XAPI_PASSWORD",
     ),
     "a proxy with another scheme": Error(
         "login", {**PASSWORD, "HTTP_PROXY": "socks5://proxy.test"}, 2,

@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from xapi_cli.auth.failures import LoginFailures
+from xapi_cli.auth.passwords import TYPED, described, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry
+from xapi_cli.store.login_lock import AnotherLoggedIn
+from xapi_cli.store.login_protocol import LockLost
+from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.failures import LoginFailures
     from xapi_cli.auth.passwords import PasswordSources
     from xapi_cli.store.login_session import LoginSession
     from xapi_cli.store.repository import TokenRepository
@@ -196,12 +200,11 @@ class Account:
 
     # automatic login
     #
-    # _log_in_automatically        raises LoginNeeded with --no-login; prompts if there is no other password source
-    # └─ _log_in_with              fails immediately if the password was rejected during the last minute
-    #    └─ _log_in_or_share       acquires the login lock, unless another process stores a newer token
-    #       └─ _log_in_locked      logs in, unless the same login has just failed in another process
-    #          ├─ _request_token   exchanges the password for a token
-    #          └─ _store           stores the token, and notifies the waiting processes
+    # _log_in_automatically     raises LoginNeeded with --no-login; prompts if there is no other password source
+    # └─ _log_in_with           acquires the login lock, unless another process stores a newer token
+    #    └─ _log_in_locked      logs in, unless the same login has just failed in another process
+    #       ├─ _request_token   exchanges the password for a token
+    #       └─ _store           stores the token, and notifies the waiting processes
 
     def _log_in_automatically(self, reason: Reason, stale: Token | None, *, is_responding: bool = False) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login.
@@ -213,77 +216,75 @@ class Account:
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
-        needs_prompt = self._passwords.needs_prompt(self.repository.read)
-        if needs_prompt and (prompt := self._passwords.prompt):  # before the lock: no process waits for user input
-            from xapi_cli.auth.passwords import prompt_until_accepted
-
-            if not is_responding:
-                self._check_server()
-            token, _ = prompt_until_accepted(
-                lambda _: prompt(_REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
-            )
-            return token
-        return self._log_in_with(reason, stale, None)
+        prompt = self._passwords.prompt
+        if not prompt or not self._passwords.needs_prompt(self.repository.read):
+            return self._log_in_with(reason, stale, None)
+        if not is_responding:
+            self._check_server()
+        token, _ = prompt_until_accepted(  # before the lock: no process waits for user input
+            lambda _: prompt(_REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
+        )
+        return token
 
     def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
-        """Log in with the *typed* password, or with one from another source if that is None."""
+        """Log in with the *typed* password, or with one from another source if that is None.
+
+        Fails immediately, without waiting for the lock, if the password was rejected during the last minute.
+        """
         if typed is not None:
             self._session.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read):
-            # immediately, without waiting for the lock
             self._failures.check_password(self.identity, password, origin=self._origin(typed))
-        login = _AutomaticLogin(reason, stale, typed, self._failures.now())
+        since = self._failures.now()
+
+        def log_in() -> Token:
+            newer = self.newer(stale) if reason != "fresh" else None
+            return newer or self._log_in_locked(reason, stale, typed, since)
+
         try:
-            return self._log_in_or_share(login)
+            if reason != "fresh":
+                try:
+                    with self._locked(stop_on_login=True):
+                        return log_in()
+                except AnotherLoggedIn:
+                    if (token := self.newer(stale)) is not None:
+                        return token
+            with self._locked():
+                return log_in()
         except (NetworkError, TimeoutExpired) as error:
             error.message = f"{_REASONS[reason]}, and the login failed: {error.message}"
             raise
 
-    def _log_in_or_share(self, login: "_AutomaticLogin") -> Token:
-        """Wait for the login lock and log in, unless another process stores a newer token first."""
-        from xapi_cli.store.login_lock import AnotherLoggedIn
+    def _log_in_locked(self, reason: Reason, stale: Token | None, typed: str | None, since: float) -> Token:
+        """Log in, while this process holds the login lock, unless another process's failure applies to this login.
 
-        if login.reason != "fresh":
-            try:
-                with self._locked(stop_on_login=True):
-                    return self.newer(login.stale) or self._log_in_locked(login)
-            except AnotherLoggedIn:
-                if (token := self.newer(login.stale)) is not None:
-                    return token
-        with self._locked():
-            newer = self.newer(login.stale) if login.reason != "fresh" else None
-            return newer or self._log_in_locked(login)
-
-    def _log_in_locked(self, login: "_AutomaticLogin") -> Token:
-        """Log in, while this process holds the login lock, unless another process's failure applies to this login."""
-        record = self.repository.read(again=login.reason == "fresh")
+        It applies if it was recorded after *since*, when this process began to wait.
+        """
+        record = self.repository.read(again=reason == "fresh")
         if self._session.was_logged_out():  # each waiting process would log in for itself, and store nothing
             raise LoginNeeded(f"{name_of(self.identity)} was logged out in the meantime", hint="run `xapi login`")
-        if login.reason != "fresh":
+        if reason != "fresh":
             self._failures.check_token(self.identity)
-        command = None if login.typed else self._passwords.command_key
-        self._failures.check_failed(self.identity, since=login.since, command=command)
+        command = None if typed else self._passwords.command_key
+        self._failures.check_failed(self.identity, since=since, command=command)
         try:
-            if (password := login.typed or self._passwords.get(record)) is None:
-                raise self._without_password(login.reason)
-            origin = self._origin(login.typed)
-            self._failures.check_password(self.identity, password, origin=origin)
-            token = self._request_token(password, origin)
+            if (password := typed or self._passwords.get(record)) is None:
+                raise self._without_password(reason)
+            self._failures.check_password(self.identity, password, origin=self._origin(typed))
+            token = self._request_token(password, self._origin(typed))
         except (LoginNeeded, LoginRefused) as error:
             if command:
                 self._failures.record_failed(self.identity, error, command=command)
             raise
         self._failures.delete_failed(self.identity)
-        if (newer := self._store(Record(token, record.password if record else None), login.stale)) is not None:
+        if (newer := self._store(Record(token, record.password if record else None), stale)) is not None:
             return newer
-        self._granted, self.source, self.login_reason = token, "login", login.reason
-        self._note(f"logged in as {name_of(self.identity)}: {_REASONS[login.reason]}")
+        self._granted, self.source, self.login_reason = token, "login", reason
+        self._note(f"logged in as {name_of(self.identity)}: {_REASONS[reason]}")
         return token
 
     def _request_token(self, password: str, origin: str) -> Token:
         """Return the token for *password*; record a failure for waiting processes."""
-        from xapi_cli.auth.passwords import described
-
         try:
             return self._grant(password, described(origin, password))
         except LoginRefused as error:
@@ -298,8 +299,6 @@ class Account:
 
         Returns a newer token if this login took so long that another one has begun, and may have invalidated it.
         """
-        from xapi_cli.store.login_protocol import LockLost
-
         self._is_grant_stored = False
         try:
             if self._session.write(record):
@@ -326,8 +325,6 @@ class Account:
         return LoginNeeded(f"not logged in as {name_of(self.identity)}: {_REASONS[reason]}, and {obstacle}", hint=hint)
 
     def _origin(self, typed: str | None) -> str:
-        from xapi_cli.auth.passwords import TYPED
-
         return self._passwords.origin if typed is None else TYPED
 
     @cached_property
@@ -338,18 +335,12 @@ class Account:
     def _session(self) -> "LoginSession":
         from xapi_cli.store.login_session import open_session
 
-        return open_session(self.repository, limit=self._login_limit)
+        return open_session(self.repository, limit=self._timeout + self._passwords.timeout)
 
     @cached_property
-    def _failures(self) -> "LoginFailures":
+    def _failures(self) -> LoginFailures:
         """The login failures; only a login needs them, and the store may have to connect."""
-        from xapi_cli.auth.failures import LoginFailures
-
         return LoginFailures(self._session.failures[0])
-
-    @property
-    def _login_limit(self) -> float:
-        return self._timeout + self._passwords.timeout
 
     @contextmanager
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:
@@ -359,9 +350,9 @@ class Account:
         without it instead, unless the wait ended at the deadline. With *stop_on_login*, raise AnotherLoggedIn as soon
         as another process has stored a token.
         """
-        from xapi_cli.system.lock import LockTimeout
-
-        limit = self._login_limit + self._session.margin  # as long as another process's login may take
+        limit = (
+            self._timeout + self._passwords.timeout + self._session.margin
+        )  # as long as another process's login may take
         timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
         is_limited = timeout < limit  # a wait until the deadline leaves no time to continue without the lock
         with ExitStack() as stack:
@@ -375,15 +366,3 @@ class Account:
                     hint=f"try again, {'raise --max-time, ' if is_limited else ''}or end that process if it hangs",
                 ) from error
             yield
-
-
-class _AutomaticLogin(NamedTuple):
-    """One automatic login: why, in place of which token, with which typed password, and the time of its start."""
-
-    reason: Reason
-    stale: Token | None
-    typed: str | None
-    since: float
-
-    def __repr__(self) -> str:
-        return f"_AutomaticLogin({self.reason!r}, …)"

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_plus
 
 import httpx
 
@@ -41,13 +40,11 @@ _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749
 _OTHER_CODES = frozenset(
     {"invalid_client", "invalid_scope", "unauthorized_client", "unsupported_grant_type", "invalid_request"}
 )
-_MAX_DESCRIPTION = 200  # characters
 # What nginx, Apache and Go respond with 400 if TLS is missing, and nginx if the certificate of the client is.
 _NEEDS_TLS = re.compile(
     rb"plain http request was sent to https|speaking plain http|http request to an https server", re.IGNORECASE
 )
 _NEEDS_CERTIFICATE = re.compile(rb"no required ssl certificate|the ssl certificate error", re.IGNORECASE)
-_SEARCHED = 4096  # bytes of a body
 _MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
 
@@ -58,7 +55,8 @@ def token_url(base_url: str) -> str:
 
 def form(username: str, password: str) -> bytes:
     """Return the request body: each value percent-encoded, a space as %20."""
-    return b"grant_type=password&username=" + _encoded(username) + b"&password=" + _encoded(password)
+    encoded = [quote(value.encode("utf-8", "surrogateescape"), safe="") for value in (username, password)]
+    return "grant_type=password&username={}&password={}".format(*encoded).encode()
 
 
 def request_token(
@@ -153,22 +151,19 @@ def _redirect_error(response: httpx.Response, url: str, password: str | None = N
     location = response.extensions["location"].partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
-    target = printable(re.sub(r"//[^/?#]*@", "//", _redacted(password, location) if password else location))
+    if password and password in unquote(location, errors="surrogateescape"):
+        origin = re.match(r"[A-Za-z]+://[^/?#]*", location)
+        location = f"{origin[0]}/***" if origin else "***"
+    target = printable(re.sub(r"//[^/?#]*@", "//", location))
     if not target:
-        return RedirectError(
-            f"the token endpoint {url} responded with {response.status_code}, a redirect without a target",
-            hint="check the base URL",
-        )
+        without = f"the token endpoint {url} responded with {response.status_code}, a redirect without a target"
+        return RedirectError(without, hint="check the base URL")
     usable = target.startswith(("https://", "http://")) and target.endswith("/x-api/token")
     base = target.removesuffix("/x-api/token") if usable else "URL"
     return RedirectError(
         f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
         hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",
     )
-
-
-def _encoded(value: str) -> bytes:
-    return quote(value.encode("utf-8", "surrogateescape"), safe="").encode()
 
 
 def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
@@ -193,19 +188,19 @@ def _read_limited(response: httpx.Response, url: str) -> bytes:
 
 def _error(response: httpx.Response, identity: Identity, password: str, origin: str) -> XapiError:
     status, url = response.status_code, printable(token_url(identity.base_url))
-    problem = f"the token endpoint responded with {status}"
     if status in (400, 401, 403, 422):
         return _refusal(response, identity, password, origin)
+    if status < 400:
+        return _redirect_error(response, url, password)
+    error = ServerStatusError if status >= 500 else ClientStatusError
+    problem = f"the token endpoint responded with {status}"
     if status in (404, 405, 501):
-        phrase, kind = response.reason_phrase or "", ServerStatusError if status == 501 else ClientStatusError
-        return kind(f"{problem} {shortened(phrase, 40)}".rstrip() + f": {url}", hint=f"{_CHECK_URL}, and then {origin}")
+        return error(
+            f"{problem} {httpx.codes.get_reason_phrase(status)}: {url}", hint=f"{_CHECK_URL}, and then {origin}"
+        )
     if status == retry.TOO_MANY_REQUESTS:
-        return ClientStatusError(f"{problem} (too many requests) at {url}", hint=retry.login_hint(response.headers.raw))
-    if 400 <= status < 500:
-        return ClientStatusError(f"{problem} at {url}", hint="check the base URL")
-    if status >= 500:
-        return ServerStatusError(f"{problem} at {url}", hint="try again later")
-    return _redirect_error(response, url, password)
+        return error(f"{problem} (too many requests) at {url}", hint=retry.login_hint(response.headers.raw))
+    return error(f"{problem} at {url}", hint="try again later" if status >= 500 else "check the base URL")
 
 
 def _refusal(response: httpx.Response, identity: Identity, password: str, origin: str) -> XapiError:
@@ -224,10 +219,10 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
             f"the token endpoint refused the login as {name} ({status} {code}{description})",
             hint="check the base URL, or ask the operators of the API; the password is not the reason",
         )
-    if status == 400 and url.startswith("http:") and _NEEDS_TLS.search(body[:_SEARCHED]):
+    if status == 400 and url.startswith("http:") and _NEEDS_TLS.search(body[:4096]):
         hint = f"use https: `xapi login --base-url {identity.base_url.replace('http', 'https', 1)}`"
         return GrantRefused(f"{url} requires https", hint=hint)
-    if status == 400 and _NEEDS_CERTIFICATE.search(body[:_SEARCHED]):
+    if status == 400 and _NEEDS_CERTIFICATE.search(body[:4096]):
         hint = "check the base URL, or ask the operators of the API"
         return GrantRefused(f"{url} requires a client certificate, which xapi does not support", hint=hint)
     if status != 401 and "html" in response.headers.get("Content-Type", "").lower():
@@ -252,25 +247,16 @@ def _error_code(body: bytes, password: str) -> tuple[str | None, str | None]:
     omitted.
     """
     try:
-        members = json.loads(body) if body else None
+        members = json.loads(body or b"null")
     except (ValueError, RecursionError):
         return None, None
-    code, description = (
-        (members.get("error"), members.get("error_description")) if isinstance(members, dict) else ("", "")
-    )
+    code = members.get("error") if isinstance(members, dict) else None
     if not isinstance(code, str) or not _ERROR_CODE_PATTERN.fullmatch(code) or code in password or password in code:
         return None, ""
-    if not isinstance(description, str) or not description.strip() or password in unquote(description):
-        return code, ""
-    return code, f": {shortened(description.strip(), _MAX_DESCRIPTION)}"
-
-
-def _redacted(password: str, url: str) -> str:
-    """Return *url*, reduced to its origin if the rest contains the password in any encoding."""
-    if password not in unquote(url, errors="surrogateescape"):
-        return url
-    origin = re.match(r"[A-Za-z]+://[^/?#]*", url)
-    return f"{origin[0]}/***" if origin else "***"
+    text = members.get("error_description")
+    description = text.strip() if isinstance(text, str) else ""
+    is_shown = description and password not in unquote(description) and password not in unquote_plus(description)
+    return code, f": {shortened(description, 200)}" if is_shown else ""
 
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
@@ -281,24 +267,13 @@ def _invalid(url: str, why: str) -> InvalidTokenResponse:
     )
 
 
-class EndpointProblem(NamedTuple):
-    """Why the URL may be wrong, and a hint for the user."""
-
-    message: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.message}; {self.hint}"
-
-
 def probe(
     transport: httpx.BaseTransport, base_url: str, *, timeout: float, deadline: float | None = None
-) -> tuple[httpx.Response, EndpointProblem | None]:
+) -> tuple[httpx.Response, XapiError | None]:
     """Send a GET request to the token endpoint; return the status line and headers, and a problem or None.
 
-    The API does not document a response to GET, so only a response that no token endpoint sends is a problem. No
-    secrets are sent. The time limit is *timeout* seconds, at most 10, and not later than the monotonic time
-    *deadline*. Raises NetworkError or TimeoutExpired if there is no response.
+    The API does not document a response to GET, so only a response that no token endpoint sends is a problem. Raises
+    NetworkError or TimeoutExpired if there is none within *timeout* seconds, at most 10, or before *deadline*.
     """
     url = token_url(base_url)
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
@@ -308,24 +283,20 @@ def probe(
         return response, _problem(response, printable(url))
 
 
-def _problem(response: httpx.Response, url: str) -> EndpointProblem | None:
+def _problem(response: httpx.Response, url: str) -> XapiError | None:
+    status, is_page = response.status_code, response.headers.get("Content-Type", "").lower().startswith("text/html")
     if "/x-api/" in url.removesuffix("/x-api/token") + "/":
-        return EndpointProblem(
-            "the base URL already contains /x-api", "check it: the base URL is the part before /x-api/token"
-        )
-    status, kind = response.status_code, response.headers.get("Content-Type", "")
+        return ClientStatusError("the base URL already contains /x-api", hint=_CHECK_URL)
     if 300 <= status < 400:
-        error = _redirect_error(response, url)
-        return EndpointProblem(error.message, error.hint or "")
+        return _redirect_error(response, url)
     if status == 404:
-        return EndpointProblem(f"{url} responds with 404 Not Found", _CHECK_URL)
+        return ClientStatusError(f"{url} responds with 404 Not Found", hint=_CHECK_URL)
     if status == 407:
-        return EndpointProblem(
-            "the proxy requires a password (407)", "set it in the proxy URL: http://user:password@host:port"
-        )
+        hint = "set it in the proxy URL: http://user:password@host:port"
+        return ClientStatusError("the proxy requires a password (407)", hint=hint)
     if status >= 500:
-        return EndpointProblem(f"{url} responds with {status}", "try again later")
-    if status < 300 and kind.lower().startswith("text/html"):
+        return ServerStatusError(f"{url} responds with {status}", hint="try again later")
+    if status < 300 and is_page:
         hint = "check the base URL, or whether a sign-in page responded"
-        return EndpointProblem(f"{url} responds with a web page", hint)
+        return ClientStatusError(f"{url} responds with a web page", hint=hint)
     return None

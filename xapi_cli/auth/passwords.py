@@ -1,7 +1,6 @@
 """Where a login gets the password: XAPI_PASSWORD, the password_command, the record in the store, or a prompt."""
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -174,6 +173,8 @@ def from_command(
     is discarded: it may contain secrets, and xapi's stderr may be a log. With *show_stderr*, the user sees it on a
     terminal: it may explain a failure or ask the user to touch a security key.
     """
+    import subprocess  # takes 10 ms
+
     from xapi_cli.system import programs
 
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
