@@ -73,8 +73,13 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Rerun a test once if gnome-keyring was locked, as after its crash (GNOME/gnome-keyring#190)."""
+    """Give slow tests more time, and rerun a test once if gnome-keyring was locked, as after its crash.
+
+    See https://gitlab.gnome.org/GNOME/gnome-keyring/-/issues/190.
+    """
     for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(300))
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         fixtures = getattr(item, "fixturenames", ())
         if any(name.endswith("gnome_keyring") for name in fixtures) or "keyring" in parameters.values():

@@ -54,7 +54,6 @@ def exchange(running: Proxy, data: bytes, *, until_end: bool = True) -> bytes:
     return received
 
 
-@pytest.mark.timeout(300)
 def test_a_hidden_request_is_never_forwarded(xapi: Xapi) -> None:
     with Server([serve(OK)]) as server, proxy(xapi, bearing(server)) as running:
         host = "{}:{}".format(*running.address).encode()
@@ -134,7 +133,6 @@ def read_all(data: bytes, methods: list[str]) -> tuple[list[Response], bytes]:
     return found, bytes(client.trailing_data[0])
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_response_never_hides_another_one(xapi: Xapi, method: str) -> None:
     """The second request of a client gets its own response, whatever the first one was."""

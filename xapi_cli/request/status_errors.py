@@ -89,9 +89,7 @@ def concern(error: XapiError, response: Response) -> None:
     error.concerning(status=response.status, method=method, url=url, retry_after=wait)
 
 
-def _status_error(
-    outcome: Outcome, tokens: "Tokens | None", message: str, *, check_status: bool
-) -> XapiError | None:
+def _status_error(outcome: Outcome, tokens: "Tokens | None", message: str, *, check_status: bool) -> XapiError | None:
     response, status = outcome.response, outcome.response.status
     if outcome.is_rejection:
         if tokens is None:
