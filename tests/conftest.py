@@ -48,17 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Exclude the collected tests from garbage collections, because they exist until the end."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
     """Collect garbage between tests only.
 

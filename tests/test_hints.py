@@ -3,8 +3,6 @@
 import ast
 from collections.abc import Iterator
 
-import pytest
-
 from tests.tools.documents import ROOT
 
 _MAX_LENGTH = 160
@@ -43,19 +41,3 @@ def test_each_hint_is_one_instruction() -> None:
 
     assert len(all_hints) > 150
     assert [(path, hint, faults(hint)) for path, hint in all_hints if faults(hint)] == []
-
-
-@pytest.mark.parametrize(
-    ("hint", "found"),
-    [
-        ("run `xapi login`", []),
-        ("did you mean --next?", []),
-        ("is the base URL right?", ["a question"]),
-        ("try again; it may help", ["a semicolon"]),
-        ("x" * 161, ["too long"]),
-    ],
-)
-def test_a_fault_of_a_hint_is_found(hint: str, found: list[str]) -> None:
-    source = f"raise UsageError('what', hint={hint!r} if late else f'{{late}}')"
-
-    assert [faults(each) for each in hints(source)] == [found, []]

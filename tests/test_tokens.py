@@ -1,7 +1,7 @@
 import hashlib
 import json
 import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -53,21 +53,10 @@ def test_the_text_is_readable_json() -> None:
     }
 
 
-def test_times_are_stored_as_utc() -> None:
-    east = TOKEN.expires_at.astimezone(timezone(timedelta(hours=9))) if TOKEN.expires_at else None
-    text = encode_record(ME, Record(Token("abc", expires_at=east)))
-    assert json.loads(text)["expires_at"] == "2026-02-01T00:00:00Z"
-
-
 @given(records, st.data())
 def test_a_truncated_text_is_not_a_record(record: Record, data: st.DataObject) -> None:
     text = encode_record(ME, record)
     assert decode_record(ME, text[: data.draw(st.integers(0, len(text) - 1))]) is None
-
-
-@given(st.text(max_size=500))
-def test_garbage_is_not_a_record(text: str) -> None:
-    assert decode_record(ME, text) is None
 
 
 json_values = st.recursive(
@@ -84,11 +73,6 @@ def test_any_value_in_any_place_is_a_record_or_none(name: str, value: object) ->
     assert record is None or isinstance(record.token.access_token, str)
     if record is not None and name == "password":
         assert record.password == value
-
-
-@given(json_values)
-def test_other_json_is_not_a_record(value: object) -> None:
-    assert decode_record(ME, json.dumps(value)) is None
 
 
 @pytest.mark.parametrize(
