@@ -28,8 +28,7 @@ _PIPE = 65536  # bytes that a pipe has space for
 
 def how_to_add(extra: str) -> str:
     """Return the instruction that the program prints for adding *extra*."""
-    code = "import sys; from xapi_cli.system.installation import how_to_add; print(how_to_add(sys.argv[1]))"
-    return subprocess.check_output([PYTHON, "-c", code, extra], text=True, timeout=60).rstrip("\n")
+    return f"install xapi with the extra {extra}"
 
 
 # Makes a terminal the controlling terminal of a new session, as a terminal emulator does, and executes the program.

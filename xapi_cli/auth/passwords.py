@@ -204,9 +204,9 @@ def first_line(output: bytes) -> str:
 
 def _failed(name: str, how: str, command: Sequence[str] = ()) -> LoginNeeded:
     """Return the error about the command *name*; *command* is given if its arguments may be the cause."""
-    from xapi_cli.settings.password_command import unexpanded
+    from xapi_cli.settings.values import shell_syntax
 
-    syntax = unexpanded(command) if command else None
+    syntax = shell_syntax(command) if command else None
     if syntax == "~":
         hint = "write an absolute path instead of ~, which is not expanded because the command runs without a shell"
     elif syntax:

@@ -15,7 +15,7 @@ import typer
 from xapi_cli.cli.completers import profile_keys, profile_names, stored_keys, values_of_key
 from xapi_cli.cli.options import MESSAGES, Json, settings_flags
 from xapi_cli.errors import UsageError
-from xapi_cli.settings import config_file, password_command, resolve, values
+from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.render import printable
 from xapi_cli.system.suggestions import did_you_mean
@@ -280,7 +280,7 @@ def _check_key(key: str) -> None:
 def _warning(key: str, value: str, stored: object) -> str | None:
     """Return a warning about *value*, stored as *stored*, which is valid but probably mistyped; None without one."""
     if key == "password_command":
-        return password_command.shell_syntax_warning(key, value)
+        return values.shell_syntax_warning(key, value)
     if key == "ca_bundle":
         from pathlib import Path
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -177,10 +178,45 @@ class Command(Text):
         return list(self._split(text))
 
     def _split(self, text: str) -> tuple[str, ...]:
-        from xapi_cli.settings.password_command import split
-
-        program, *arguments = split(text)
+        program, *arguments = split_command(text)
         return (absolute(program) if _is_path(program) else program, *arguments)
+
+
+def split_command(text: str) -> list[str]:
+    """Return the arguments in *text*, split as a shell splits them; on Windows, a backslash is no escape character.
+
+    Raises UsageError for an unclosed quote or an empty command.
+    """
+    import shlex
+
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    if sys.platform == "win32":
+        lexer.escape = ""
+    try:
+        arguments = list(lexer)
+    except ValueError as error:
+        raise UsageError("a quote is not closed", hint="quote it as for a shell") from error
+    if not arguments or not arguments[0]:
+        raise UsageError("the command is empty", hint="give the command that prints the password")
+    return arguments
+
+
+def shell_syntax(command: Sequence[str]) -> str | None:
+    """Return the first part of an argument of *command* that a shell would have interpreted, None if a shell runs."""
+    if re.fullmatch(r"(.*/)?(ba|da|z|k|fi)?sh", command[0]):
+        return None
+    pattern = re.compile(r"(~|&&|\|\|?|>>?|<|;|&(?=$))|.*?(\$(?=[\w({])|`)", re.DOTALL)
+    found = (pattern.match(argument) for argument in command[1:])
+    return next((match[1] or match[2] for match in found if match), None)
+
+
+def shell_syntax_warning(name: str, text: str) -> str | None:
+    """Return a warning if the command in *text*, set by the option or key *name*, contains shell syntax, or None."""
+    found = shell_syntax(split_command(text))
+    return found and (
+        f"{name}: {found} is shell syntax, but the command runs without a shell; to use a shell, write sh -c 'COMMAND'"
+    )
 
 
 class Headers(Text):

@@ -199,9 +199,8 @@ def open_store(storage: Storage, options: "StoreOptions") -> "Store":
         if storage.extra is None:
             raise
         from xapi_cli.errors import UsageError
-        from xapi_cli.system import installation
 
         raise UsageError(
             f"storage {storage.name} needs packages that are not installed",
-            hint=installation.how_to_add(storage.extra),
+            hint=f"install xapi with the extra {storage.extra}",
         ) from error

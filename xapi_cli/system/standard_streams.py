@@ -4,11 +4,9 @@ import errno
 import os
 import select
 import sys
+from contextlib import suppress
 from io import FileIO, TextIOWrapper
 from typing import BinaryIO
-
-if sys.platform == "win32":
-    from xapi_cli.system import windows
 
 # Windows reports a pipe whose reader has closed it as an invalid argument.
 CLOSED_PIPE_ERRORS = frozenset({errno.EPIPE, errno.ECONNRESET} | ({errno.EINVAL} if sys.platform == "win32" else set()))
@@ -16,10 +14,7 @@ _CLOSED_AT_START: set[int] = set()
 
 
 def reserve() -> None:
-    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number.
-
-    If a library, such as libffi, has already opened a file under that number, only record that the stream was closed.
-    """
+    """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number."""
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
         if stream is None:  # it was closed when Python started
             _CLOSED_AT_START.add(number)
@@ -27,17 +22,26 @@ def reserve() -> None:
             os.fstat(number)
         except OSError:
             _CLOSED_AT_START.add(number)
-            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is this one; writing still fails
+            with suppress(OSError):  # no /dev; otherwise, it gets the lowest free number, which is this one
+                os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is None:  # otherwise Typer would discard help and version output and report success
-        raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
-        sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
-    if sys.platform == "win32" and isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as all output that does not go through it
+        with suppress(OSError):
+            raw = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - open until the process exits
+            sys.stdout = TextIOWrapper(raw, encoding="utf-8", write_through=True)
+    if sys.platform == "win32":
+        os.system("")  # noqa: S605, S607 - makes the console interpret escape codes
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as all output that does not go through it
 
 
 def is_closed(number: int) -> bool:
     """Return whether the standard stream *number* was closed when xapi started."""
     return number in _CLOSED_AT_START
+
+
+def is_terminal(number: int) -> bool:
+    """Return whether the standard stream *number* is a terminal."""
+    return number not in _CLOSED_AT_START and os.isatty(number)
 
 
 def overwrites(number: int, file: os.stat_result) -> bool:
@@ -49,43 +53,28 @@ def overwrites(number: int, file: os.stat_result) -> bool:
     return not fcntl.fcntl(number, fcntl.F_GETFL) & os.O_APPEND
 
 
-def is_terminal(number: int) -> bool:
-    """Return whether the standard stream *number* is a terminal; NUL is none, although Windows says so."""
-    if number in _CLOSED_AT_START:
-        return False
-    if sys.platform == "win32":
-        return windows.enable_escape_codes(number) or windows.is_console(number)
-    return os.isatty(number)
-
-
 def open_stdin() -> BinaryIO | None:
     """Return a duplicate of stdin, without a buffer; None if it was closed when xapi started."""
     return None if is_closed(0) else _BlockingStdin(os.dup(0), closefd=False)
 
 
-def open_stdout() -> BinaryIO | None:
-    """Return a duplicate of stdout, without a buffer; None if it was closed when xapi started.
+def duplicate(number: int) -> int | None:
+    """Return a duplicate of the standard stream *number*, None if it was closed when xapi started.
 
     The duplicate remains valid while `store.keyring` redirects the standard stream for all threads.
     """
-    return None if is_closed(1) else open(os.dup(1), "wb", buffering=0, closefd=False)
-
-
-def duplicate_of_stderr() -> int:
-    """Return a duplicate of stderr, which remains valid while `store.keyring` redirects the standard stream."""
     try:
-        return os.dup(2)
+        return None if is_closed(number) else os.dup(number)
     except OSError:
-        return 2
+        return number
 
 
 def discard_stdout() -> None:
     """Redirect stdout to /dev/null, so that flushing Python's buffer at exit does not fail again."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # too many open files
-        os.close(1)
-        os.open(os.devnull, os.O_WRONLY)  # gets the lowest free number, which is the one just closed
+    except OSError:  # too many open files, or no /dev
+        sys.stdout = None  # Python flushes nothing then
         return
     os.dup2(null, 1)
     os.close(null)
@@ -94,9 +83,10 @@ def discard_stdout() -> None:
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of *data*; wait while a non-blocking pipe is full. Raises OSError."""
     rest = memoryview(data)
-    if sys.platform == "win32" and (console := windows.console_writer(descriptor)) is not None:
-        while rest:
-            rest = rest[console.write(rest) or 0 :]
+    if sys.platform == "win32" and os.isatty(descriptor):
+        with open(descriptor, "wb", buffering=0, closefd=False) as console:  # shows UTF-8 whatever the code page is
+            while rest:
+                rest = rest[console.write(rest) or 0 :]
         return
     while rest:
         try:
@@ -107,9 +97,6 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 class _BlockingStdin(FileIO):
     """A stream whose `read` waits for data, even if another process made the shared stream non-blocking."""
-
-    def isatty(self) -> bool:
-        return is_terminal(self.fileno())
 
     def read(self, size: int | None = -1, /) -> bytes:
         while (data := super().read(-1 if size is None else size)) is None:

@@ -1,7 +1,4 @@
-"""Colors for text that people read: when to use them, and their escape codes.
-
-Only the 16 colors of the terminal's own palette are used, which its user chose to be readable on its background.
-"""
+"""Colors for text that people read; only the 16 of the terminal's own palette, which its user chose."""
 
 import re
 from collections.abc import Mapping
@@ -21,22 +18,11 @@ _CODES: Mapping[Name, str] = {
     "heading": "1;4",
     "protocol": "34",  # blue: the protocol in a start line
 }
-_OFF = frozenset({"0", "false", "no", "off"})
-_COMMAND = r"`[^`]+`"  # compiled only on a terminal
 
 
 def is_wanted(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Return whether text for users has colors, on a stream that *is_terminal* or not.
-
-    NO_COLOR (https://no-color.org) disables them. CLICOLOR_FORCE and FORCE_COLOR enable them even if the stream is not
-    a terminal (https://bixense.com/clicolors). Otherwise, a terminal has colors unless CLICOLOR is 0 or TERM is dumb.
-    """
-    forced = environ.get("FORCE_COLOR", "").lower()
-    if environ.get("NO_COLOR") or forced in _OFF:
-        return False
-    if forced or environ.get("CLICOLOR_FORCE", "").lower() not in _OFF | {""}:
-        return True
-    return is_terminal and environ.get("CLICOLOR") != "0" and environ.get("TERM") != "dumb"
+    """Return whether text has colors on a stream that *is_terminal*: unless NO_COLOR is set or TERM is dumb."""
+    return is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 class Style:
@@ -54,7 +40,7 @@ class Style:
 
     def commands(self, text: str) -> str:
         """Return *text* with the commands in it, which are in backticks, set off."""
-        return re.sub(_COMMAND, lambda found: self("name", found[0]), text) if self.enabled else text
+        return re.sub(r"`[^`]+`", lambda found: self("name", found[0]), text) if self.enabled else text
 
 
 def color_of_status(status: int) -> Name:

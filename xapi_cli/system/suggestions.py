@@ -7,13 +7,11 @@ _MIN_SIMILARITY = 0.7  # of a name that is suggested: `--fail` is not a misspell
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name in *names* that is most similar to *word*, None if no name is similar.
-
-    Hyphens at the beginning do not count.
-    """
+    """Return the name in *names* that is most similar to *word*, None if no name is similar; hyphens do not count."""
     from difflib import get_close_matches
 
-    folded, by_folded = _folded(word), {_folded(name): name for name in names}
+    by_folded = {_folded(name): name for name in names}
+    folded = _folded(word)
     prefixed = [name for name in by_folded if len(folded) >= _MIN_PREFIX and name.startswith(folded)]
     matches = prefixed if len(prefixed) == 1 else get_close_matches(folded, by_folded, n=1, cutoff=_MIN_SIMILARITY)
     return by_folded[matches[0]] if matches else None

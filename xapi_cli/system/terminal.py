@@ -1,11 +1,12 @@
 """Terminal input and output: all writes to stdout and stderr, and all prompts."""
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
 from xapi_cli.system import message_format, standard_streams
@@ -17,20 +18,7 @@ if TYPE_CHECKING:
     from xapi_cli.system.style import Name, Style
 
 
-class Prompter(Protocol):
-    """The interface of the module `prompts`."""
-
-    def are_possible(self) -> bool:
-        """Return whether there is a terminal for prompts."""
-
-    def is_in_foreground(self, descriptor: int, /) -> bool:
-        """Return whether the command is not a background job of a shell on the terminal *descriptor*."""
-
-    def read_hidden(self, question: str, /) -> str:
-        """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
-
-    def read(self, question: str, /) -> str:
-        """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
+_MAX_MESSAGE = 65_536  # characters; a longer text of a server is cut before it is searched for secrets
 
 
 class Terminal:
@@ -40,35 +28,20 @@ class Terminal:
     does not make the command fail.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        *,
-        no_input: bool = False,
-        has_streams: bool = True,
-        prompter: "Prompter | None" = None,
-    ) -> None:
+    def __init__(self, environ: Mapping[str, str], *, no_input: bool = False, has_streams: bool = True) -> None:
         self._environ = environ
-        if prompter is not None:
-            self._prompter = prompter  # of another process, which has the terminal
         self.no_input = no_input
         self.has_streams = has_streams  # False in the Python API, where the streams belong to the caller
         self.is_quiet = False  # whether stderr gets only warnings, errors and prompts
         self.has_json_messages = False  # whether stderr gets a line of JSON for each message, and nothing else
-        self._stdout: BinaryIO | None = standard_streams.open_stdout() if has_streams else None
-        self._stderr = standard_streams.duplicate_of_stderr() if has_streams else -1
+        self._stdout = standard_streams.duplicate(1) if has_streams else None
+        self._stderr = standard_streams.duplicate(2) if has_streams else None
         self._has_open_line = False  # on stdout: what was written last does not end with a newline
         self._has_open_result = False  # on stderr, likewise
         self._has_ended_interruption = False
         self._warned: set[str] = set()
         self._progress: Progress | None = None
         self.redactor = Redactor()  # removes secrets from all messages
-
-    @cached_property
-    def _prompter(self) -> "Prompter":
-        from xapi_cli.system import prompts
-
-        return prompts
 
     # stdout
 
@@ -93,8 +66,8 @@ class Terminal:
         if self._stdout is None:
             raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
         try:
-            with self._progress.interrupted() if self._progress and self.stdout_is_terminal else nullcontext():
-                standard_streams.write_all(self._stdout.fileno(), data)
+            with self._without_progress():
+                standard_streams.write_all(self._stdout, data)
             if data:
                 self._has_open_line = bytes(data[-1:]) != b"\n"
         except OSError as error:
@@ -108,7 +81,7 @@ class Terminal:
         """Return whether stdout is the regular *file*."""
         if self._stdout is None:
             return False
-        ours = os.fstat(self._stdout.fileno())
+        ours = os.fstat(self._stdout)
         return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, file)
 
     def overwrites(self, path: str) -> str | None:
@@ -171,21 +144,10 @@ class Terminal:
         message = self._shown(error.message)
         self.print_stderr(message_format.line("error", error.kind, message, code=error.exit_code, **members))
 
-    def begin_line(self) -> None:
-        """Move to the start of a line of a terminal that has echoed Ctrl-C as `^C`, which the next message replaces."""
-        if self.stderr_is_terminal and not self.has_json_messages:
-            start = b"\n" if self._environ.get("TERM") == "dumb" else b"\r\x1b[K"
-            self.write_stderr(b"" if self._is_within_line else start)
-
-    def note_interruption(self, text: str) -> None:
-        """Write *text*, what Ctrl-C has interrupted, in place of the `^C`."""
-        self.begin_line()
-        self._has_ended_interruption = True
-        self.note(text)
-
     def end_interruption(self) -> None:
-        """End the line of a terminal that has echoed Ctrl-C as `^C`, unless a message has replaced it."""
+        """End the line of a terminal that has echoed Ctrl-C as `^C`."""
         if self.stderr_is_terminal and not self.has_json_messages and not self._has_ended_interruption:
+            self._has_ended_interruption = True
             self.write_stderr(b"" if self._is_within_line else b"\n")  # such a line is ended anyway
 
     def _message(self, level: str, text: str, color: "Name") -> None:
@@ -205,6 +167,8 @@ class Terminal:
             self.print_stderr(message_format.workflow_command(f"{level} title=xapi", self._shown(text)))
 
     def _shown(self, text: str) -> str:
+        if len(text) > _MAX_MESSAGE:
+            text = text[:_MAX_MESSAGE] + "…"
         return self._for_runner(printable(self.redactor.redact(text)))
 
     def _for_runner(self, line: str) -> str:
@@ -217,11 +181,13 @@ class Terminal:
         if self._is_within_line or (self._has_open_result and not is_result):
             data = b"\n" + data
         self._has_open_line, self._has_open_result = False, is_result and is_open
-        if self._progress is None:
+        if self._stderr is None:
+            raise OSError(errno.EBADF, "it is closed")
+        with self._without_progress():
             standard_streams.write_all(self._stderr, data)
-            return
-        with self._progress.interrupted():
-            standard_streams.write_all(self._stderr, data)
+
+    def _without_progress(self) -> "AbstractContextManager[None]":
+        return nullcontext() if self._progress is None else self._progress.interrupted()
 
     # progress
 
@@ -232,12 +198,7 @@ class Terminal:
         if self._progress is None:
             from xapi_cli.system.progress import Progress
 
-            self._progress = Progress(
-                self._write_progress,
-                lambda: self.columns,
-                colors=self.stderr_style.enabled,
-                may_show=lambda: not self._is_within_line,
-            )
+            self._progress = Progress(self._write_progress, lambda: self.columns, lambda: not self._is_within_line)
         return self._progress.during(activity)
 
     def waiting(self, host: str) -> "AbstractContextManager[object]":
@@ -248,24 +209,23 @@ class Terminal:
 
         return self.during(Waiting(host))
 
-    def pause_progress(self, pauses: bool) -> None:
-        """Show no progress while something else uses the terminal; with *pauses* False, show it again."""
-        if self._progress is not None:
-            (self._progress.pause if pauses else self._progress.resume)()
-
     def _write_progress(self, data: bytes) -> None:
-        if self._prompter.is_in_foreground(self._stderr):  # a job can be moved to the background and back
+        from xapi_cli.system import prompts
+
+        if prompts.is_in_foreground(2):  # a job can be moved to the background and back
             with suppress(OSError):  # the terminal may have been closed
-                standard_streams.write_all(self._stderr, data)
+                standard_streams.write_all(2 if self._stderr is None else self._stderr, data)
 
     # terminal properties
 
     @cached_property
     def interactive(self) -> bool:
         """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
+        from xapi_cli.system import prompts
+
         if not self.has_streams or self.no_input:
             return False
-        return (standard_streams.is_terminal(0) or self.stderr_is_terminal) and self._prompter.are_possible()
+        return (standard_streams.is_terminal(0) or self.stderr_is_terminal) and prompts.are_possible()
 
     @cached_property
     def stdout_is_terminal(self) -> bool:
@@ -285,14 +245,11 @@ class Terminal:
     @cached_property
     def _shares_stdout(self) -> bool:
         """Whether stdout and stderr are the same file, pipe or terminal, as in a log of both."""
-        if self._stdout is None:
+        if self._stdout is None or self._stderr is None:
             return False
-        if self.stdout_is_terminal and self.stderr_is_terminal:
-            return True
-        with suppress(OSError):  # stderr may be closed
-            out, err = os.fstat(self._stdout.fileno()), os.fstat(self._stderr)
-            return out.st_ino != 0 and os.path.samestat(out, err)  # Windows has no such number for a pipe
-        return False
+        out, err = os.fstat(self._stdout), os.fstat(self._stderr)
+        is_same = out.st_ino != 0 and os.path.samestat(out, err)  # Windows has no such number for a pipe
+        return is_same or (self.stdout_is_terminal and self.stderr_is_terminal)
 
     @cached_property
     def shows_progress(self) -> bool:
@@ -303,22 +260,17 @@ class Terminal:
     @cached_property
     def stdout_is_file(self) -> bool:
         """Whether stdout is a regular file."""
-        return self._stdout is not None and stat.S_ISREG(os.fstat(self._stdout.fileno()).st_mode)
+        return self._stdout is not None and stat.S_ISREG(os.fstat(self._stdout).st_mode)
 
     @property
     def columns(self) -> int:
         """The current width of stderr in columns, 80 if it is unknown."""
-        return _columns_of(self._stderr)
+        return _columns_of(2)
 
     @property
     def stdout_columns(self) -> int:
         """The current width of stdout in columns, 80 if it is unknown."""
-        return 80 if self._stdout is None else _columns_of(self._stdout.fileno())
-
-    @property
-    def stdout_rows(self) -> int:
-        """The current height of stdout in lines, 24 if it is unknown."""
-        return 24 if self._stdout is None else _rows_of(self._stdout.fileno())
+        return _columns_of(1)
 
     @cached_property
     def style(self) -> "Style":
@@ -346,10 +298,16 @@ class Terminal:
         which must never be used as a password. Raises LoginNeeded at end of file
         or if the terminal is closed.
         """
+        from xapi_cli.system import prompts
+
         style = self._style(is_terminal=True)  # /dev/tty, even if stderr is not a terminal
-        shown = style("strong", _wrapped(printable(question.rstrip()), self._prompt_columns)) + " "
+        shown = (
+            style("strong", _wrapped(printable(question.rstrip()), _columns_of(2 if self.stderr_is_terminal else 0)))
+            + " "
+        )
         try:
-            reply = self._prompter.read_hidden(shown) if hidden else self._prompter.read(shown)
+            with self._without_progress():
+                reply = prompts.read_hidden(shown) if hidden else prompts.read(shown)
         except (EOFError, OSError) as error:
             self._end_prompt()  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
@@ -374,10 +332,6 @@ class Terminal:
             if reply in ("y", "yes", "n", "no", ""):
                 return reply.startswith("y") if reply else default
 
-    @property
-    def _prompt_columns(self) -> int:
-        return _columns_of(self._stderr if self.stderr_is_terminal else 0)
-
     def stdin(self) -> BinaryIO | None:
         """Return stdin as a binary stream, None if it is closed."""
         return standard_streams.open_stdin()
@@ -395,13 +349,6 @@ def _columns_of(descriptor: int) -> int:
         return os.get_terminal_size(descriptor).columns or 80
     except OSError:
         return 80
-
-
-def _rows_of(descriptor: int) -> int:
-    try:
-        return os.get_terminal_size(descriptor).lines or 24
-    except OSError:
-        return 24
 
 
 def _wrapped(text: str, width: int) -> str:

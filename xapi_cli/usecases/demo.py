@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import XapiError
-from xapi_cli.sandbox import MASTER, Sandbox
-from xapi_cli.system import pseudoterminal
+from xapi_cli.sandbox import MASTER, Sandbox, pseudoterminal
 from xapi_cli.system.layout import wrapped
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from xapi_cli.auth.account import name_of
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.http import urls
-from xapi_cli.settings import config_file, password_command, resolve, values
+from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.system.render import printable, until
@@ -56,7 +56,7 @@ class Login:
 
     def _warn_of_shell_syntax(self) -> None:
         command = self.runtime.flags.get("password_command")
-        if command and (warning := password_command.shell_syntax_warning("--password-command", command)):
+        if command and (warning := values.shell_syntax_warning("--password-command", command)):
             self.runtime.terminal.warn(warning)
 
     def _check_remember(self) -> None:

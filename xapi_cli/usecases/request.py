@@ -537,5 +537,6 @@ def _note_interruption(error: BaseException, terminal: "Terminal", text: str) ->
     """Write *text* on a terminal; elsewhere, signals are silent."""
     if not terminal.stderr_is_terminal or not text:
         return
-    note = terminal.note_interruption if isinstance(error, KeyboardInterrupt) else terminal.note
-    note(f"interrupted: {text}")
+    if isinstance(error, KeyboardInterrupt):
+        terminal.end_interruption()
+    terminal.note(f"interrupted: {text}")

@@ -121,10 +121,8 @@ def unmet_condition(content: bytes) -> tuple[int, str] | None:
 
 
 def _how_to_install(option: str) -> str:
-    from xapi_cli.system import installation
-
     other = " and append `| jq`" if option == "--jq" else ""
-    return f"{installation.how_to_add('jq')}, or omit {option}{other}"
+    return f"install xapi with the extra jq, or omit {option}{other}"
 
 
 def _library_directory(option: str) -> str:
