@@ -430,17 +430,6 @@ def test_an_interrupted_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox, h
     assert sandbox.login_attempts == 0
 
 
-def test_quitting_at_a_prompt_restores_the_echo(xapi: Xapi, sandbox: Sandbox) -> None:
-    with xapi.on_terminal("login", *account_of(sandbox)) as terminal:
-        terminal.expect("Password for ")
-        assert not terminal.echoes
-        terminal.type("\x1c")  # Ctrl-\\
-        assert terminal.wait(30) == -signal.SIGQUIT
-        assert terminal.echoes
-        assert b"Traceback" not in terminal.seen
-    assert sandbox.login_attempts == 0
-
-
 def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) -> None:
     gate = Gate()
     with Server([request(), send(response("405 Method Not Allowed"))], [request(), gate.reached, hang()]) as server:
@@ -461,24 +450,6 @@ def test_no_input_never_prompts(xapi: Xapi, sandbox: Sandbox) -> None:
         assert b"Password for" not in terminal.seen
     with xapi.on_terminal("login", *account_of(sandbox), env={"XAPI_NO_INPUT": "off"}) as terminal:
         terminal.expect("Password for")
-
-
-@pytest.mark.parametrize("command", ["login", "token show"])
-def test_a_password_is_not_shown_after_ctrl_z_and_fg(xapi: Xapi, sandbox: Sandbox, command: str) -> None:
-    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_USERNAME": MASTER.email}
-    shell = f"set -m; xapi {command}; echo stopped=$?; stty echo; fg >/dev/null; echo ended=$?"
-    with xapi.on_terminal("-c", shell, env=env, program="/bin/bash", columns=200) as terminal:
-        terminal.expect("Password for ")
-        terminal.type("\x1a")
-        terminal.expect("stopped=148")
-        terminal.expect("Password for ")  # again
-        assert not terminal.echoes
-        terminal.type(f"{MASTER.password}\n")
-        terminal.expect("logged in as ")
-        terminal.expect("ended=0")
-        assert terminal.wait() == 0
-        assert terminal.echoes
-    assert MASTER.password.encode() not in terminal.seen
 
 
 def test_a_password_has_the_character_set_of_the_terminal_and_may_be_entered_in_parts(

@@ -366,7 +366,7 @@ def _report(
         missing = len(runner.unfinished())
         unfinished = f"; {missing:,} {'line has' if missing == 1 else 'lines have'} no result" if missing else ""
         resume = "use --journal FILE to be able to resume a batch"
-        context.terminal.end_interruption()
+        context.terminal.end_interruption(before_message=True)
         context.terminal.note(
             f"stopped early: {summary}{unfinished}; {'run the same command again to resume' if journal else resume}"
         )

@@ -144,11 +144,13 @@ class Terminal:
         message = self._shown(error.message)
         self.print_stderr(message_format.line("error", error.kind, message, code=error.exit_code, **members))
 
-    def end_interruption(self) -> None:
-        """End the line of a terminal that has echoed Ctrl-C as `^C`."""
+    def end_interruption(self, *, before_message: bool = False) -> None:
+        """End the line of a terminal that has echoed Ctrl-C as `^C`; a message that follows replaces that."""
         if self.stderr_is_terminal and not self.has_json_messages and not self._has_ended_interruption:
             self._has_ended_interruption = True
-            self.write_stderr(b"" if self._is_within_line else b"\n")  # such a line is ended anyway
+            is_erasable = before_message and self._environ.get("TERM") != "dumb"
+            # what is within a line of stdout is ended anyway
+            self.write_stderr(b"" if self._is_within_line else b"\r\x1b[K" if is_erasable else b"\n")
 
     def _message(self, level: str, text: str, color: "Name") -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its label or of the whole."""

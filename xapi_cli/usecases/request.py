@@ -538,5 +538,5 @@ def _note_interruption(error: BaseException, terminal: "Terminal", text: str) ->
     if not terminal.stderr_is_terminal or not text:
         return
     if isinstance(error, KeyboardInterrupt):
-        terminal.end_interruption()
+        terminal.end_interruption(before_message=True)
     terminal.note(f"interrupted: {text}")
