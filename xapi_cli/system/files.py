@@ -34,6 +34,7 @@ _NOT_REPLACEABLE = frozenset({errno.EACCES, errno.EBUSY, errno.EOPNOTSUPP, errno
 _ACL = "system.posix_acl_access"
 _RETRY_TIMEOUT, _RETRY_INTERVAL = 2.0, 0.02  # seconds
 _MAX_BASE = 60  # characters of the name of a file that the name of its replacement has
+_MAX_RETRIES = 10
 _T = TypeVar("_T")
 
 
@@ -446,21 +447,29 @@ class StateFile(NamedTuple):
         With *sync*, the data is on disk when this returns.
         """
         self.directory.make()
-        with Replacement(self.path, mode=0o600, is_own=True, sync=sync) as new:
-            new.file.write(data)
-            new.commit()
+        for _ in range(_MAX_RETRIES):
+            self._remove_unfinished()
+            with suppress(FileNotFoundError), Replacement(self.path, mode=0o600, is_own=True, sync=sync) as new:
+                new.file.write(data)
+                new.commit()
+                return
+        raise FileNotFoundError(errno.ENOENT, "other processes write it", str(self.path))
 
     def remove(self) -> bool:
         """Remove the file, and what killed writers of it left; return whether it existed."""
-        for unfinished in self.directory.files(re.escape(f".{self.name[:_MAX_BASE]}.") + r"[0-9a-f]{16}\.new"):
-            with suppress(OSError):
-                unfinished.path.unlink()
+        self._remove_unfinished()
         try:
             retried(self.path.unlink)
         except (FileNotFoundError, NotADirectoryError):
             return False
         _sync_directory(str(self.directory.path))
         return True
+
+    def _remove_unfinished(self) -> None:
+        """Remove the replacements of killed writers; one that is still running, which has no lock, tries again."""
+        for unfinished in self.directory.files(re.escape(f".{self.name[:_MAX_BASE]}.") + r"[0-9a-f]{16}\.new"):
+            with suppress(OSError):
+                unfinished.path.unlink()
 
     def touch(self) -> None:
         """Set the access and modification times of the file to now."""
