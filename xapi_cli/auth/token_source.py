@@ -94,13 +94,6 @@ class TokenSource:
         """The reason for this process's login, or None if it did not log in."""
         return self._account.login_reason if self._account else None
 
-    # for the engine of batch
-
-    @property
-    def cached(self) -> Token | None:
-        """The token to send, None if there is none yet."""
-        return self._used.token if self._used else None
-
     def check(self) -> None:
         """Raise an error, without sending a request, if there is neither a token nor a way to get one."""
         if self._account:
