@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.errors import OutputError, UsageError, XapiError
-from xapi_cli.request.body.spool import CHUNK, Body, Chain, FileSlice, Spool, Text
+from xapi_cli.errors import OutputError, XapiError
+from xapi_cli.request.body.spool import CHUNK, Body, FileSlice, Spool
 
 SIZES = st.one_of(st.integers(0, 200), st.integers(CHUNK - 1, CHUNK + 1), st.just(3 * CHUNK + 5))
 
@@ -23,61 +23,6 @@ def test_a_spool_yields_its_data_from_memory_or_disk(sizes: list[int], keep: int
 
     assert spool.content_type == "text/plain"
     _check_each_sending(spool, b"".join(chunks))
-
-
-@given(SIZES)
-def test_text_is_yielded_in_chunks(size: int) -> None:
-    _check_each_sending(Text(data := os.urandom(size)), data)
-
-
-@given(st.lists(SIZES, max_size=4))
-def test_a_chain_concatenates_its_bodies(sizes: list[int]) -> None:
-    texts = [os.urandom(size) for size in sizes]
-
-    _check_each_sending(Chain([Text(text) for text in texts]), b"".join(texts))
-
-
-@pytest.mark.parametrize(("start", "length"), [(0, 0), (0, CHUNK), (7, 3 * CHUNK + 1), (5 * CHUNK, 0)])
-def test_a_file_slice_yields_its_part_of_a_file(tmp_path: Path, start: int, length: int) -> None:
-    data = _written(tmp_path / "file", 5 * CHUNK)
-    with (tmp_path / "file").open("rb", buffering=0) as file:
-        stretch = FileSlice(file, start, length, name="file")
-
-        _check_each_sending(stretch, data[start : start + length])
-
-
-def test_iterations_are_independent(tmp_path: Path) -> None:
-    data = _written(tmp_path / "file", 5 * CHUNK)
-    with (tmp_path / "file").open("rb", buffering=0) as file:
-        for body in (FileSlice(file, 0, len(data), name="file"), Spool([data], keep=0)):
-            one, other = iter(body), iter(body)
-            next(one)
-            assert b"".join(other) == data
-            assert b"".join(one) == data[CHUNK:]
-            body.close()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a temporary file has a name until it is closed")
-def test_the_temporary_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    spool = Spool([b"secret" * CHUNK], keep=10)
-
-    assert not list(tmp_path.iterdir())
-    assert b"".join(spool) == b"secret" * CHUNK
-    spool.close()
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-def test_a_failing_source_leaves_no_file_open() -> None:
-    def chunks() -> Iterator[bytes]:
-        yield b"x" * CHUNK
-        raise UsageError("gone")
-
-    before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(UsageError):
-        Spool(chunks(), keep=10)
-
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_missing_directory_is_reported_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,18 +76,6 @@ def test_a_file_that_can_no_longer_be_read_is_an_error(tmp_path: Path) -> None:
             next(sending)
 
 
-def test_a_growing_file_is_sent_with_its_original_length(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    data = _written(path, 5 * CHUNK)
-    with path.open("rb", buffering=0) as file:
-        sending = iter(FileSlice(file, 0, 5 * CHUNK, name="the file"))
-        first = next(sending)
-        with path.open("ab") as end:
-            end.write(b"more")
-
-        assert first + b"".join(sending) == data
-
-
 @pytest.mark.parametrize("change", [lambda path: path.write_bytes(b"y" * 5 * CHUNK), lambda path: os.truncate(path, 1)])
 def test_a_changed_file_is_not_resent(tmp_path: Path, change: Callable[[Path], None]) -> None:
     path = tmp_path / "file"
@@ -155,24 +88,6 @@ def test_a_changed_file_is_not_resent(tmp_path: Path, change: Callable[[Path], N
 
         with pytest.raises(XapiError, match="the file changed while it was sent"):
             next(iter(stretch))
-
-
-def test_a_replaced_file_is_sent_with_its_original_content(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    data = _written(path, 5 * CHUNK)
-    with path.open("rb", buffering=0) as file:
-        stretch = FileSlice(file, 0, len(data), name="the file")
-        list(stretch)
-        (tmp_path / "new").write_bytes(b"other")
-        (tmp_path / "new").replace(path)
-
-        assert b"".join(stretch) == data
-
-
-def test_closing_twice_is_allowed() -> None:
-    for body in (Text(b"a"), Spool([b"a"]), Spool([b"a"], keep=0), Chain([Spool([b"a"]), Text(b"b")])):
-        body.close()
-        body.close()
 
 
 def _check_each_sending(body: Body, expected: bytes) -> None:
