@@ -23,7 +23,7 @@ def main() -> "NoReturn":
         from xapi_cli.system import standard_streams
 
         standard_streams.reserve()  # before a library opens a file
-        from xapi_cli.cli.main import main as run
+        from xapi_cli.app import main as run
 
         run()
     except (MemoryError, OSError, SystemError) as error:  # of an import, or of the report of a failure

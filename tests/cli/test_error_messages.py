@@ -31,41 +31,9 @@ class Error(NamedTuple):
 
 ERRORS = {
     # the command line
-    "a command of another tool": Error(
-        "get /x-api/me", {}, 2, "unknown command; did you mean `xapi request`?"
-    ),
-    "an unknown command": Error("frobnicate", {}, 2, "unknown command; see `xapi --help`"),
-    "a mistyped option": Error(
-        "login --usrname me", {}, 2, "unknown option --usrname; did you mean --username?"
-    ),
-    "an option before its command": Error(
-        "--storage file request /a", {}, 2,
-        "unknown option --storage; put options after the command: `xapi COMMAND --storage`",
-    ),
-    "a password as an argument": Error(
-        "login --password hunter2", {}, 2,
-        "unknown option --password; no option takes a password: use --password-stdin, XAPI_PASSWORD or the prompt of"
-        " `xapi login`",
-    ),
-    "no path": Error("request", TOKEN, 2, "missing argument PATH; usage: `xapi request [METHOD] PATH [ITEM]...`"),
-    "no command to run": Error("exec", TOKEN, 2, "missing argument COMMAND; usage: `xapi exec -- COMMAND [ARG]...`"),
-    "an invalid number": Error(
-        "request /a --retry often", TOKEN, 2,
-        "--retry: 'often' is not a whole number; use a number from 0 to 100",
-    ),
-    "an invalid choice": Error(
-        "token show --format jsn", TOKEN, 2,
-        "--format: 'jsn' is not a valid value; use token, header, json or env",
-    ),
-    "a second KEY": Error(
-        "profile unset a b", {}, 2, "unexpected argument; usage: `xapi profile unset KEY`"
-    ),
     "an unexpected argument": Error(
         "login hunter2", {}, 2,
         "unexpected argument; give the base URL as the argument, or select a profile with -p NAME",
-    ),
-    "a profile as an argument": Error(
-        "logout hunter2", {}, 2, "unexpected argument; `xapi logout -p NAME` selects a profile"
     ),
     "a password after the username": Error(
         "request /a -u me:hunter2", {}, 2,
@@ -233,14 +201,6 @@ def test_an_error_states_what_happened_and_what_to_do(xapi: Xapi, sandbox: Sandb
     assert what
     assert remedy
     assert "hunter2" not in outcome.err
-
-
-def test_a_hint_does_not_depend_on_which_flags_were_loaded(xapi: Xapi) -> None:
-    """A new process loads only the flags that its arguments contain."""
-    process = xapi.start("token", "show", "x")
-    _, err = process.communicate(timeout=30)
-
-    assert err == b"xapi: error: unexpected argument; `xapi token show -p NAME` selects a profile\n"
 
 
 # errors that need their own server or state

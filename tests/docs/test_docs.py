@@ -19,30 +19,24 @@ from tests.support.pages import (
 )
 from tests.support.program import PYTHON, Xapi
 from tests.tools.documents import (
-    COMMANDS_PAGE,
     EXIT_CODES_PAGE,
     GROUPS,
     ROOT,
     SURFACE,
-    commands_page,
     exit_codes_page,
     help_of,
     invocations,
 )
 from tests.tools.surface import surface
 from xapi_cli import errors
-from xapi_cli.cli.help_topics import VARIABLES
+from xapi_cli.feature_table import FEATURES
 from xapi_cli.sandbox import MASTER, Sandbox
-from xapi_cli.settings.table import SETTINGS
+from xapi_cli.settings.table import SETTINGS, VARIABLES
 
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 
 # commands
-
-
-def test_the_commands_page_contains_the_output_of_help(xapi: Xapi) -> None:
-    assert COMMANDS_PAGE.read_text() == commands_page(xapi), "run `make docs`"
 
 
 def test_the_page_of_exit_codes_lists_the_kinds_of_failures() -> None:
@@ -70,6 +64,7 @@ _VARIABLE = r"\bXAPI_(?!SANDBOX_)[A-Z_]*[A-Z]\b"  # xapi prints those of the san
 
 def test_the_pages_name_the_variables_that_the_program_reads_and_no_others() -> None:
     variables = {name for row in (*SETTINGS.values(), *VARIABLES) for name in row.variables if name.startswith("XAPI_")}
+    variables |= {name for feature in FEATURES.values() for name in feature.variables}
     modules = [path for path in (ROOT / "xapi_cli").rglob("*.py") if "sandbox" not in {path.stem, path.parent.name}]
 
     assert set(re.findall(_VARIABLE, "".join(path.read_text() for path in modules))) == variables

@@ -10,7 +10,6 @@ import pytest
 from tests.support.program import Outcome, Xapi
 from tests.tools.documents import SETTINGS_PAGE, help_of, settings_page
 from xapi_cli.cli import options
-from xapi_cli.cli.help_topics import TOPICS, VARIABLES
 from xapi_cli.http import retry
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import (
@@ -101,26 +100,16 @@ def test_a_setting_is_set_in_a_profile_and_comes_from_it(xapi: Xapi, name: str) 
 
 
 @each_setting
-def test_a_flag_is_in_the_help_of_its_commands_with_its_variable_and_its_default(name: str) -> None:
-    setting = SETTINGS[name]
-    pages = {"all": ["logout", "request"], "network": ["request", "login"], "calls": ["request", "batch"]}
-    pages["sends"] = pages["calls"]
+def test_a_setting_is_described_in_the_main_help_with_its_variable_and_its_default(name: str) -> None:
+    setting, page = SETTINGS[name], " ".join(help_of().split())
 
-    for command in pages.get(setting.commands, [setting.commands]) if setting.flags else ():
-        page = " ".join(help_of(command).split())
+    if setting.flags or setting.variables:
+        place = page if setting.commands != "login" or setting.variables else " ".join(help_of("login").split())
+        assert f"{setting.help}." in place
+    if setting.flags and setting.commands != "login":
         assert all(flag in page for flag in setting.flags)
-        if name == "password":
-            continue  # `login` has its own text for --password-stdin
-        assert f"{setting.help}." in page
         assert all(f"env: {variable}" in page for variable in setting.variables[:1])
         assert setting.is_switch or not default_text(name) or f"default: {default_text(name)}]" in page
-
-
-def test_every_variable_is_in_the_help_topic_and_no_other() -> None:
-    rows = TOPICS["environment"].rows
-    known = [", ".join(row.variables) for row in (*SETTINGS.values(), *VARIABLES) if row.variables]
-
-    assert [name for name, _ in rows] == known
 
 
 def test_the_documentation_has_the_current_table() -> None:
@@ -137,12 +126,6 @@ def test_the_choices_of_a_setting_complete(xapi: Xapi, name: str) -> None:
     env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": args, "COMP_CWORD": "3"}
 
     assert xapi(env=env).out.split() == list(setting.choices)
-
-
-def test_the_keys_of_a_profile_complete(xapi: Xapi) -> None:
-    env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": "xapi profile set ", "COMP_CWORD": "3"}
-
-    assert xapi(env=env).out.split() == list(PROFILE_KEYS)
 
 
 def test_the_help_of_retry_names_the_statuses() -> None:

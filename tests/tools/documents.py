@@ -1,25 +1,22 @@
 """Generates documents from the program: `make docs` writes them, tests compare them."""
 
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from tests.support.program import PROGRAM, Xapi
+from typer._completion_shared import get_completion_script
+
 from tests.tools.manual import manual
 from tests.tools.surface import surface
 from xapi_cli import errors
-from xapi_cli.cli.help_topics import VARIABLES
-from xapi_cli.cli.main import COMMANDS
+from xapi_cli.app import COMMANDS, program
 from xapi_cli.errors import XapiError
-from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, Group, Setting, default_text
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, VARIABLES, Group, Setting, default_text
 
 ROOT = Path(__file__).parents[2]
-COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 SETTINGS_PAGE = ROOT / "docs" / "settings.md"
 EXIT_CODES_PAGE = ROOT / "docs" / "exit-codes.md"
 MANUAL = ROOT / "docs" / "man"
@@ -28,40 +25,25 @@ SURFACE = ROOT / ".surface"
 # The file names that shells expect for completions.
 COMPLETIONS = {"bash": "xapi.bash", "zsh": "_xapi", "fish": "xapi.fish", "powershell": "xapi.ps1"}
 
-_INTRODUCTION = """\
-# Commands
-
-This page contains the output of `xapi COMMAND --help` for each command. `make docs` generates it, and a test checks
-that it is current.
-
-You can give each setting as a flag, as an environment variable or in a profile. See [Settings](settings.md) and [Exit
-codes](exit-codes.md).
-"""
-
-GROUPS = {(command,) for command, verbs in COMMANDS.items() if verbs}  # commands that only have subcommands
+GROUPS = {(command,) for command, row in COMMANDS.items() if row.subcommands}  # commands that only have subcommands
 
 
 def invocations() -> Iterator[tuple[str, ...]]:
     """Yield the arguments before `--help` of each command and group."""
     yield ()
-    for command, verbs in COMMANDS.items():
+    for command, row in COMMANDS.items():
         yield (command,)
-        yield from ((command, verb) for verb in verbs)
+        yield from ((command, verb) for verb in row.subcommands)
 
 
 @cache
 def help_of(*args: str) -> str:
-    """Return the help page of the command *args*, which `docs/commands.md` contains."""
-    title = " ".join(("xapi", *args))
-    return COMMANDS_PAGE.read_text().partition(f"\n## {title}\n\n```text\n")[2].partition("```\n")[0]
-
-
-def commands_page(xapi: Xapi) -> str:
-    """Return the text of `docs/commands.md`."""
-    titles = {args: " ".join(("xapi", *args)) for args in invocations()}
-    contents = "".join(f"- [`{title}`](#{title.replace(' ', '-')})\n" for title in titles.values())
-    sections = [f"## {title}\n\n```text\n{xapi(*args, '--help').out}```\n" for args, title in titles.items()]
-    return "\n".join([_INTRODUCTION, contents, *sections])
+    """Return the help page of the command *args*, 80 columns wide."""
+    context = program().make_context("xapi", [], resilient_parsing=True)
+    for name in args:
+        command = context.command.get_command(context, name)
+        context = type(context)(command, info_name=name, parent=context, **command.context_settings)
+    return f"{context.command.get_help(context)}\n"
 
 
 def settings_table() -> str:
@@ -125,21 +107,12 @@ def _first_sentence(of: type[XapiError]) -> str:
 
 def completion(shell: str) -> str:
     """Return the script that the program prints for *shell*."""
-    result = subprocess.run(
-        [PROGRAM, "--show-completion", shell],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-        env={"LANG": "C.UTF-8"},
-    )
-    return result.stdout
+    program()  # which replaces the script for bash
+    return f"{get_completion_script(prog_name='xapi', complete_var='_XAPI_COMPLETE', shell=shell)}\n"
 
 
 def write_docs() -> None:
     """Write the generated pages of `docs/`."""
-    with tempfile.TemporaryDirectory(prefix="xapi-") as directory:
-        COMMANDS_PAGE.write_text(commands_page(Xapi(Path(directory) / "home")))
     SETTINGS_PAGE.write_text(settings_page())
     EXIT_CODES_PAGE.write_text(exit_codes_page())
 

@@ -6,9 +6,11 @@ from typing import Any
 from typer.main import get_command
 
 from xapi_cli import __version__
-from xapi_cli.cli import help_format
-from xapi_cli.cli.help_topics import TOPICS
-from xapi_cli.cli.main import app
+from xapi_cli.app import app
+from xapi_cli.cli.command import split_examples
+from xapi_cli.errors import XapiError, derived
+from xapi_cli.feature_table import FEATURES
+from xapi_cli.settings.table import SETTINGS, VARIABLES
 
 _FILES = (
     ("config.toml", "Profiles, in XAPI_CONFIG_DIR, else in xapi/ under $XDG_CONFIG_HOME or ~/.config."),
@@ -34,7 +36,7 @@ def commands(name: str, command: Any, context: Any) -> Iterator[tuple[str, Any, 
 
 
 def _page(name: str, command: Any, context: Any) -> str:
-    text, examples = help_format.split_examples(command.help)
+    text, examples = split_examples(command.help)
     summary, _, more = text.partition("\n\n")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [
@@ -52,13 +54,13 @@ def _page(name: str, command: Any, context: Any) -> str:
     ]
     if name == "xapi":
         lines += [
-            *_topic("environment", "ENVIRONMENT"),
+            ".SH ENVIRONMENT",
+            *_rows(_variables()),
             ".SH FILES",
             *_rows(_FILES),
-            *_topic("exit-codes", "EXIT STATUS"),
+            ".SH EXIT STATUS",
+            *_rows(_exit_codes()),
         ]
-    if name == "xapi-request":
-        lines += _topic("items", "ITEMS")
     if examples:
         lines += [".SH EXAMPLES", *_verbatim(examples)]
     return "\n".join([*lines, *_see_also(name, command, context), ""])
@@ -82,7 +84,7 @@ def _subcommands(name: str, command: Any, context: Any) -> Iterator[str]:
     if hasattr(command, "list_commands"):
         yield ".SH COMMANDS"
         for word in command.list_commands(context):
-            summary = help_format.split_examples(command.get_command(context, word).help)[0].partition("\n\n")[0]
+            summary = split_examples(command.get_command(context, word).help)[0].partition("\n\n")[0]
             yield from (f".TP\n.BR {_sign(f'{name}-{word}')} (1)", _line(" ".join(summary.split())))
 
 
@@ -98,13 +100,22 @@ def _options(command: Any, context: Any) -> Iterator[str]:
         yield from _rows(rows)
 
 
-def _topic(topic: str, heading: str) -> Iterator[str]:
-    """Yield the text of `xapi help` on *topic*."""
-    result = TOPICS[topic]
-    yield f".SH {heading}"
-    yield _line(result.text)
-    yield from _rows(result.rows)
-    yield from _paragraphs(result.after)
+def _variables() -> Iterator[tuple[str, str]]:
+    """Yield the names of the variables of each setting, and their meaning."""
+    for row in (*SETTINGS.values(), *VARIABLES):
+        if row.variables:
+            yield ", ".join(row.variables), row.help
+    for feature in FEATURES.values():
+        yield from feature.variables.items()
+
+
+def _exit_codes() -> Iterator[tuple[str, str]]:
+    """Yield each exit code and what the first class of errors with it stands for."""
+    codes = {0: "Success."}
+    classes: list[type[XapiError]] = [XapiError, *derived()]
+    for each in classes:
+        codes.setdefault(each.exit_code, (each.__doc__ or "").partition("\n\n")[0])
+    yield from ((str(code), codes[code]) for code in sorted(codes))
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:

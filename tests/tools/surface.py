@@ -19,13 +19,13 @@ from tests.support.program import Xapi
 from tests.support.servers import Server, request, send
 from tests.tools.manual import commands
 from xapi_cli import errors
+from xapi_cli.app import app
 from xapi_cli.auth.account import Reason, Source
 from xapi_cli.batch.lines import KEYS
-from xapi_cli.cli.help_topics import TOPICS, VARIABLES
-from xapi_cli.cli.main import app
+from xapi_cli.feature_table import FEATURES
 from xapi_cli.sandbox import Sandbox
 from xapi_cli.settings.config_file import TOP_LEVEL_KEYS
-from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS
+from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS, VARIABLES
 from xapi_cli.usecases.doctor.findings import Status
 from xapi_cli.usecases.profile_list import _UNKNOWN
 from xapi_cli.usecases.token_status import State
@@ -74,7 +74,6 @@ def _commands() -> Iterator[str]:
                 yield f"{prefix}argument {parameter.make_metavar(context)}"
             elif not parameter.hidden:
                 yield from (f"{prefix}option {each}" for each in _option(parameter))
-    yield from (f"command request item {form}" for form, _ in TOPICS["items"].rows)
 
 
 def _option(parameter: Any) -> Iterator[str]:
@@ -97,6 +96,7 @@ def _type(parameter: Any) -> str:
 def _settings() -> Iterator[str]:
     for row in (*SETTINGS.values(), *VARIABLES):
         yield from (f"environment {name}" for name in row.variables)
+    yield from (f"environment {name}" for feature in FEATURES.values() for name in feature.variables)
     yield from (f"config {key}" for key in TOP_LEVEL_KEYS)
     for key in PROFILE_KEYS:
         yield f"config profiles.NAME.{key}"

@@ -2,10 +2,14 @@
 
 import errno
 import os
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
-from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, XapiError, unexpected
+from typer.exceptions import TyperException
+
+from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError, unexpected
 from xapi_cli.system import signals
+from xapi_cli.system.render import listed, printable
 from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
@@ -37,6 +41,8 @@ def _as_xapi_error(error: BaseException) -> XapiError:
         return error
     if isinstance(error, signals.Terminated):
         return error.failure
+    if isinstance(error, TyperException):
+        return _usage_error(error)
     if isinstance(error, KeyboardInterrupt):
         return Interrupted()
     if _is_closed_pipe(error):
@@ -45,6 +51,37 @@ def _as_xapi_error(error: BaseException) -> XapiError:
     if number in _WRITE_ERRORS:
         return OutputError(f"stdout cannot be written: {os.strerror(number)}", hint="redirect it elsewhere")
     return unexpected(error)
+
+
+def _usage_error(error: Any) -> UsageError:
+    """Return the error for what Typer has refused; an argument may be a misplaced secret, so it is not repeated."""
+    context = error.ctx
+    option = printable(getattr(error, "option_name", None) or "")
+    see_help = f"see `{context.command_path} --help`"
+    usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)[1:]))
+    match type(error).__name__:  # the classes are in a private module
+        case "NoSuchOption":
+            names = sorted(error.possibilities or ())
+            return UsageError(f"unknown option {option}", hint=f"did you mean {listed(names)}?" if names else see_help)
+        case "BadOptionUsage":
+            problem = "requires a value" if "requires" in str(error) else "does not take a value"
+            return UsageError(f"{option} {problem}", hint=see_help)
+        case "MissingParameter":
+            required = re.sub(r"\[[^\]]*\]|\.\.\.|-- ", "", _name(error.param)).strip()
+            return UsageError(f"missing argument {required}", hint=f"usage: `{usage}`")
+        case "BadParameter":
+            problem = printable(error.message).rstrip(".").replace("int range", "whole number")
+            return UsageError(f"{_name(error.param)}: {problem}", hint=see_help)
+    if "unexpected extra argument" in error.message:
+        return UsageError("unexpected argument", hint=f"usage: `{usage}`")
+    if "No such command" in error.message:
+        return UsageError("unknown command", hint=see_help)
+    return UsageError(printable(error.message), hint=see_help)
+
+
+def _name(parameter: Any) -> str:
+    """Return the name of an option or argument as it is written on the command line."""
+    return str(max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar)
 
 
 def _is_closed_pipe(error: BaseException) -> bool:

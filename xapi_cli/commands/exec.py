@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.completers import command_words
 from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
 
 if TYPE_CHECKING:
@@ -14,9 +13,7 @@ CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to 
 
 Command = Annotated[
     list[str],
-    typer.Argument(
-        metavar="-- COMMAND [ARG]...", help="The command to run.", autocompletion=command_words, show_default=False
-    ),
+    typer.Argument(metavar="-- COMMAND [ARG]...", help="The command to run.", show_default=False),
 ]
 
 

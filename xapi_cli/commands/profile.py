@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli.cli.completers import profile_keys, profile_names, stored_keys, values_of_key
-from xapi_cli.cli.options import MESSAGES, Json, settings_flags
+from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
 from xapi_cli.errors import UsageError
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
@@ -27,23 +26,28 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names, show_default=False)
+    str,
+    typer.Argument(metavar="NAME", help="The profile.", autocompletion=completer("profile_names"), show_default=False),
 ]
 OptionalName = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="The profile.", autocompletion=profile_names, show_default=False),
+    typer.Argument(
+        metavar="[NAME]", help="The profile.", autocompletion=completer("profile_names"), show_default=False
+    ),
 ]
 Key = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="The setting.", autocompletion=profile_keys, show_default=False),
+    typer.Argument(metavar="KEY", help="The setting.", autocompletion=completer("profile_keys"), show_default=False),
 ]
 StoredKey = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="The setting.", autocompletion=stored_keys, show_default=False),
+    typer.Argument(metavar="KEY", help="The setting.", autocompletion=completer("profile_keys"), show_default=False),
 ]
 Value = Annotated[
     str,
-    typer.Argument(metavar="VALUE", help="The new value.", autocompletion=values_of_key, show_default=False),
+    typer.Argument(
+        metavar="VALUE", help="The new value.", autocompletion=completer("values_of_key"), show_default=False
+    ),
 ]
 
 

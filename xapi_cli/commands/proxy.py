@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.completers import command_words
-from xapi_cli.cli.options import ACCOUNT, CALLS, completer, settings_flags
+from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.settings.table import other_tokens, without_secrets
 from xapi_cli.system.render import exports
 
@@ -38,7 +37,6 @@ Command = Annotated[
     typer.Argument(
         metavar="[-- COMMAND [ARG]...]",
         help="The command to run; without it, serve until Ctrl-C.",
-        autocompletion=command_words,
         show_default=False,
     ),
 ]
@@ -55,7 +53,6 @@ Allow = Annotated[
         "--allow",
         metavar="'METHOD PATH'",
         help="Forward only matching requests; * matches anything; repeatable.",
-        autocompletion=completer("nothing"),
     ),
 ]
 Ttl = Annotated[

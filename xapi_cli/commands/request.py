@@ -1,13 +1,15 @@
 """`xapi request`: turns the command line into RequestOptions."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, CALLS, completer, settings_flags
+from xapi_cli.cli.options import ACCOUNT, CALLS, chosen, completer, settings_flags
 
 if TYPE_CHECKING:
-    from xapi_cli.request.options import RequestOptions
+    from collections.abc import Mapping
+
+    from xapi_cli.feature_table import Flag
     from xapi_cli.runtime import Runtime
 
 Arguments = Annotated[
@@ -15,20 +17,20 @@ Arguments = Annotated[
     typer.Argument(
         metavar="[METHOD] PATH [ITEM]...",
         help="The method, path and ITEMs.",
-        autocompletion=completer("methods_and_items"),
+        autocompletion=completer("methods_and_paths"),
         show_default=False,
     ),
 ]
 
 
-def _options() -> "type[RequestOptions]":
-    from xapi_cli.request.options import RequestOptions
+def _rows() -> "Mapping[str, Flag]":
+    from xapi_cli.request.options import ROWS
 
-    return RequestOptions
+    return ROWS
 
 
-@settings_flags(*ACCOUNT, *CALLS, options=_options)
-def request(ctx: typer.Context, arguments: Arguments, **flags: Any) -> None:
+@settings_flags(*ACCOUNT, *CALLS, "retry", rows=_rows)
+def request(ctx: typer.Context, arguments: Arguments) -> None:
     """Send a request with the stored token.
 
     If the token is missing or expired, xapi logs in first. If the API rejects
@@ -49,8 +51,6 @@ def request(ctx: typer.Context, arguments: Arguments, **flags: Any) -> None:
       Name:@file       header from a file
       name@file        file upload (multipart)
 
-    See `xapi help items` for details.
-
     Examples:
 
     \b
@@ -61,9 +61,10 @@ def request(ctx: typer.Context, arguments: Arguments, **flags: Any) -> None:
       xapi request /x-api/echo -d @- <project.json
       xapi request /x-api/projects --paginate -o projects.json
     """
+    from xapi_cli.request.options import RequestOptions
     from xapi_cli.usecases import request as usecase
 
     runtime: Runtime = ctx.obj
-    options = _options()(arguments, **flags)
+    options = RequestOptions(arguments, **chosen(ctx))
     runtime.verbose = options.verbose
     usecase.run(runtime, options)

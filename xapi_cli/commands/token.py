@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, completer, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ def status(
             "--check",
             metavar="PATH",
             help="Also send GET PATH with the token to the API. PATH must require the token.",
-            autocompletion=completer("nothing"),
         ),
     ] = None,
 ) -> None:

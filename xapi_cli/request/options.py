@@ -3,31 +3,13 @@
 Each field with a Flag is a row: `cli.options` makes the flag of the command from it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from xapi_cli.settings.table import MAX_RETRIES
+from xapi_cli.feature_table import Flag
 
 ErrorBody = Literal["stdout", "stderr", "none"]
 _REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
-
-
-class Flag(NamedTuple):
-    """How users give one option of a command; the type and the default are those of its field.
-
-    A bool that is True by default is a flag that makes it False, and a sequence is a flag that can be repeated.
-    """
-
-    names: Sequence[str]
-    help: str
-    heading: str | None = None
-    metavar: str | None = None
-    complete: str | None = None  # the function of `cli.completers` that completes the value; None: the metavar decides
-    min: int | None = None
-    max: int | None = None
-    show_default: bool = True
-    setting: str | None = None  # applies if the option is not given, and has the same help
-    once: str | None = None  # the hint of the error if it is given twice; None: the last one applies
 
 
 class PageOptions(NamedTuple):
@@ -50,7 +32,7 @@ class RequestOptions(NamedTuple):
             "Add a header (repeatable). Without VALUE, remove it.",
             _REQUEST,
             metavar="NAME:VALUE",
-            complete="nothing",
+            kind="texts",
         ),
     ] = ()
     data: Annotated[
@@ -60,13 +42,14 @@ class RequestOptions(NamedTuple):
             "Send TEXT, FILE or stdin (@-) as the body, verbatim.",
             _REQUEST,
             metavar="TEXT|@FILE|@-",
-            complete="data_files",
             once="give the whole body once, or its fields as ITEMs",  # curl joins the values
         ),
     ] = None
-    form: Annotated[bool, Flag(("--form",), "Send the fields as a form instead of JSON.", _REQUEST)] = False
+    form: Annotated[bool, Flag(("--form",), "Send the fields as a form instead of JSON.", _REQUEST, kind="switch")] = (
+        False
+    )
     include: Annotated[
-        bool, Flag(("--include", "-i"), "Print the status line and headers before the body.", _RESPONSE)
+        bool, Flag(("--include", "-i"), "Print the status line and headers before the body.", _RESPONSE, kind="switch")
     ] = False
     output: Annotated[
         str | None,
@@ -83,6 +66,7 @@ class RequestOptions(NamedTuple):
             ("--continue",),
             "With -o: keep an interrupted download in FILE.part (and FILE.part.json), and resume it.",
             _RESPONSE,
+            kind="switch",
         ),
     ] = False
     errors_to: Annotated[
@@ -91,7 +75,7 @@ class RequestOptions(NamedTuple):
             ("--error-body",),
             "Where to write the body of a 3xx, 4xx or 5xx response.  [default: stdout; stderr with --jq or --paginate]",
             _RESPONSE,
-            show_default=False,
+            choices=("stdout", "stderr", "none"),
         ),
     ] = None
     meta: Annotated[
@@ -114,6 +98,7 @@ class RequestOptions(NamedTuple):
             "After a success, exit with code 6 if the jq filter yields false, null or nothing; repeatable.",
             _RESPONSE,
             metavar="FILTER",
+            kind="texts",
         ),
     ] = ()
     until: Annotated[
@@ -134,9 +119,17 @@ class RequestOptions(NamedTuple):
             metavar="DURATION",
         ),
     ] = None
-    follow: Annotated[bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE)] = True
+    follow: Annotated[
+        bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE, kind="off")
+    ] = True
     paginate: Annotated[
-        bool, Flag(("--paginate",), "Request all pages, and print each item (in a pipe, as one line of JSON).", _PAGES)
+        bool,
+        Flag(
+            ("--paginate",),
+            "Request all pages, and print each item (in a pipe, as one line of JSON).",
+            _PAGES,
+            kind="switch",
+        ),
     ] = False
     items: Annotated[
         str | None,
@@ -147,7 +140,7 @@ class RequestOptions(NamedTuple):
             metavar="FIELD",
         ),
     ] = None
-    slurp: Annotated[bool, Flag(("--slurp",), "Print a single JSON array of all items.", _PAGES)] = False
+    slurp: Annotated[bool, Flag(("--slurp",), "Print a single JSON array of all items.", _PAGES, kind="switch")] = False
     next_field: Annotated[
         str | None,
         Flag(
@@ -159,21 +152,22 @@ class RequestOptions(NamedTuple):
     ] = None
     max_pages: Annotated[
         int | None,
-        Flag(("--max-pages",), "Request at most N pages.", _PAGES, metavar="N", min=1, show_default=False),
+        Flag(("--max-pages",), "Request at most N pages.", _PAGES, metavar="N", kind="count"),
     ] = None
-    retries: Annotated[
-        int | None, Flag(("--retry",), "", _ERRORS, metavar="N", min=0, max=MAX_RETRIES, setting="retry")
-    ] = None
+    retries: int = 0  # of the setting
     check_status: Annotated[
-        bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS)
+        bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS, kind="off")
     ] = True
-    automatic: Annotated[bool, Flag(("--no-login",), "Exit with code 10 instead of logging in.", _ERRORS)] = True
+    automatic: Annotated[
+        bool, Flag(("--no-login",), "Exit with code 10 instead of logging in.", _ERRORS, kind="off")
+    ] = True
     verbose: Annotated[
-        bool, Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies or secrets.")
+        bool,
+        Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies or secrets.", kind="switch"),
     ] = False
-    curl: Annotated[bool, Flag(("--curl",), "Print the equivalent curl command instead of sending the request.")] = (
-        False
-    )
+    curl: Annotated[
+        bool, Flag(("--curl",), "Print the equivalent curl command instead of sending the request.", kind="switch")
+    ] = False
 
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
@@ -192,3 +186,10 @@ class RequestOptions(NamedTuple):
         if not self.paginate:
             return None
         return PageOptions(self.items, self.slurp, self.next_field, self.max_pages)
+
+
+ROWS: Mapping[str, Flag] = {
+    name: row
+    for name, annotation in RequestOptions.__annotations__.items()
+    for row in getattr(annotation, "__metadata__", ())
+}

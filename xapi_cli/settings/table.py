@@ -1,8 +1,8 @@
 """The table of settings: one row per setting, from which everything else that concerns it derives.
 
-These derive from a row: the flag and its text in `--help` and its completion (`cli.options`), the environment variable
-(`resolve`) and `xapi help environment`, the key of a profile (`config_file`, `xapi profile`), the parameters of
-`open_client`, and the table in `docs/settings.md`.
+These derive from a row: the flag, its text in `xapi --help` and its completion (`cli.options`), the environment
+variable (`resolve`), the key of a profile (`config_file`, `xapi profile`), the parameters of `open_client`, and the
+table in `docs/settings.md`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     """How users give one setting, in which form, and what the documentation says about it."""
 
     title: str  # the name of the setting in messages and in the table of docs/settings.md; empty: not in that table
-    help: str  # one sentence without its period, for `--help` and `xapi help environment`
+    help: str  # one sentence without its period, for `xapi --help`
     type: values.Text = values.Text()
     group: Group = "behavior"
     flags: tuple[str, ...] = ()
@@ -362,6 +362,38 @@ SETTINGS: Mapping[str, Setting] = {
     for name, annotation in Settings.__annotations__.items()
     for row in getattr(annotation, "__metadata__", ())
 }
+
+# Variables that no flag and no profile overrides; the code that uses them reads them itself.
+VARIABLES: tuple[Setting, ...] = (
+    Setting(
+        "proxy",
+        "Proxies; NO_PROXY lists hosts that are reached without one",
+        group="connection",
+        variables=("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    ),
+    Setting(
+        "directory of `config.toml`",
+        "Directory of config.toml",
+        group="storage",
+        variables=("XAPI_CONFIG_DIR",),
+        default="see [The config file](#the-config-file)",
+    ),
+    Setting(
+        "directory that contains the state directory `xapi`",
+        "Directory that contains xapi/, the directory for locks and the file storage",
+        group="storage",
+        variables=("XAPI_STATE_DIR",),
+        default="see [Storage](storage.md#files)",
+    ),
+    Setting("", "1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
+    Setting("", "Any value: no colors", variables=("NO_COLOR",)),
+    Setting(
+        "",
+        "true: errors and warnings are also annotations, and `xapi token show` masks the token in the log",
+        variables=("GITHUB_ACTIONS",),
+    ),
+    Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
+)
 
 SECRET_VARIABLES = tuple(name for row in SETTINGS.values() if row.secret for name in row.variables)
 PROFILE_KEYS = tuple(name for name, row in SETTINGS.items() if row.in_profile)

@@ -48,8 +48,7 @@ class Request:
     """
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
-        if options.retries is None:
-            options = options._replace(retries=runtime.settings.retry)
+        options = options._replace(retries=runtime.settings.retry)
         self.runtime, self.options = runtime, options
         conditions = [("--expect", text) for text in options.expect]
         filters = [("--jq", options.filter), *conditions, ("--until", options.until)]

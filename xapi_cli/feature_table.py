@@ -1,0 +1,111 @@
+"""The features, one row each: what is needed to know of them before they are imported. It has only strings.
+
+The core reads this table and never imports a feature. A feature is one folder of `features/` and its row here; without
+both, the rest works, and its commands, options, settings and words are unknown.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class Flag(NamedTuple):
+    """How users give one option of a command: its *names* and what the help says about it.
+
+    A `switch` takes no value, and `off` is one whose value is False if it is given. `texts` can be repeated; `count` is
+    a number of at least 1.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    heading: str | None = None
+    metavar: str | None = None
+    kind: str = "text"  # or switch, off, texts, count
+    choices: tuple[str, ...] = ()
+    once: str = ""  # the hint of the error if it is given twice; without it, the last one applies
+
+
+class Command(NamedTuple):
+    """A command: its *heading* in `xapi --help`, its *summary*, and the *module* with a function of the same name.
+
+    With *subcommands*, the module has a function for each of them instead. A hyphen in a name is an underscore there.
+    """
+
+    heading: str
+    summary: str
+    module: str
+    subcommands: tuple[str, ...] = ()
+
+
+class Feature(NamedTuple):
+    """All that belongs to one feature; a function is written as `module:name`.
+
+    *options* of `request` are by the name of the parameter that they have in *prepare*. That is called with the plan of
+    the request and the values, if at least one of them is given, after the arguments have been parsed and before
+    anything is read, opened or sent.
+
+    *hooks* are called if the directory *state* exists in the state directory. *variables* and their meanings are those
+    that no setting has. *examples* are lines for the help of `request`.
+    """
+
+    commands: Mapping[str, Command] = {}
+    options: Mapping[str, Flag] = {}
+    prepare: str = ""
+    hooks: Mapping[str, str] = {}
+    state: str = ""
+    variables: Mapping[str, str] = {}
+    examples: tuple[str, ...] = ()
+
+
+REQUESTS, TESTING = "Requests", "Testing"  # headings
+
+FEATURES: Mapping[str, Feature] = {
+    "batch": Feature(
+        commands={
+            "batch": Command(
+                REQUESTS, "Send many requests concurrently, one for each line of JSON.", "xapi_cli.commands.batch"
+            )
+        },
+    ),
+    "each": Feature(
+        commands={"each": Command(REQUESTS, "Send one request for each row of a list.", "xapi_cli.commands.each")},
+    ),
+    "proxy": Feature(
+        commands={
+            "proxy": Command(
+                REQUESTS,
+                "Serve the API to other programs without giving them the token.",
+                "xapi_cli.commands.proxy",
+            )
+        },
+        variables={"XAPI_PROXY_SOCKET": "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy"},
+    ),
+    "openapi": Feature(
+        commands={
+            "api": Command(
+                REQUESTS,
+                "Load, look up and compare API descriptions (OpenAPI).",
+                "xapi_cli.commands.api",
+                ("load", "list", "show", "diff"),
+            )
+        },
+        state="api",
+        hooks={"words": "xapi_cli.openapi.words:words"},
+    ),
+    "sandbox": Feature(
+        commands={
+            "demo": Command(TESTING, "Show the main workflow on a local test server.", "xapi_cli.commands.demo"),
+            "sandbox": Command(
+                TESTING, "Run a local test server that behaves like the API.", "xapi_cli.commands.sandbox"
+            ),
+        },
+    ),
+}
+
+
+def load(name: str) -> Callable[..., Any]:
+    """Return the function *name*, which is written as `module:name`; imports its module."""
+    from importlib import import_module
+
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
