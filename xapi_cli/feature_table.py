@@ -67,7 +67,9 @@ FEATURES: Mapping[str, Feature] = {
         },
     ),
     "each": Feature(
-        commands={"each": Command(REQUESTS, "Send one request for each row of a list.", "xapi_cli.commands.each")},
+        commands={
+            "each": Command(REQUESTS, "Send one request for each row of a list.", "xapi_cli.features.each.command")
+        },
     ),
     "proxy": Feature(
         commands={

@@ -100,6 +100,7 @@ def pasted(xapi: Xapi, examples: str, sandbox: Sandbox, directory: Path) -> int:
     (directory / "project.json").write_text('{"name": "Demo"}')
     (directory / "openapi.json").write_text(json.dumps(description.DOCUMENT))
     (directory / "new.json").write_text(json.dumps(description.DOCUMENT))
+    (directory / "rows.csv").write_text("id,name,teams\n1,Demo,[]\n")
     (directory / "requests.jsonl").write_text('{"path": "/x-api/me"}\n')
     path = f"{stubs}:{xapi.environment()['PATH']}"
     env = xapi.environment({"PATH": path, "XAPI_PASSWORD": MASTER.password, "XAPI_USERNAME": MASTER.email})

@@ -94,14 +94,3 @@ def test_the_library_sends_only_what_reads(monkeypatch: pytest.MonkeyPatch, xapi
         client.delete("/x-api/me")
     with open_client(storage="none", read_only=False) as client:
         assert client.post("/x-api/echo", json=1).status_code == 200
-
-
-@pytest.mark.parametrize("args", [["--read-only", "--write"]])
-@pytest.mark.parametrize("command", [["request", "POST", "/a"], ["batch"], ["proxy"]])
-def test_the_flag_and_its_opposite_cannot_be_combined(xapi: Xapi, command: list[str], args: list[str]) -> None:
-    with Server() as server:
-        outcome = xapi(*command, *args, env=bearing(server))
-
-        refused = "xapi: error: --read-only cannot be combined with --write; omit one of them\n"
-        assert (outcome.code, outcome.out, outcome.err) == (2, "", refused)
-        assert server.received == []

@@ -86,6 +86,7 @@ def test_options_without_a_curl_equivalent_are_reported(
 # Every flag of the command is in one of these tables: the command for curl contains it, a note says that curl has no
 # equivalent, or it changes nothing that curl does.
 TRANSLATED: dict[str, tuple[list[str], list[str]]] = {  # the arguments with the flag, and without it
+    "--request": (["/a", "--request", "PUT"], ["/a"]),
     "--header": (["/a", "--header", "A:1"], ["/a"]),
     "--data": (["/a", "--data", "x"], ["/a"]),
     "--form": (["/a", "a=1", "--form"], ["/a", "a=1"]),

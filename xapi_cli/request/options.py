@@ -25,6 +25,9 @@ class RequestOptions(NamedTuple):
     """The arguments and options of `xapi request`."""
 
     arguments: Sequence[str]
+    method: Annotated[
+        str | None, Flag(("--request", "-X"), "The METHOD, which can also precede PATH.", _REQUEST, metavar="METHOD")
+    ] = None
     headers: Annotated[
         Sequence[str],
         Flag(

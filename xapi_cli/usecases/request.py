@@ -58,6 +58,11 @@ class Request:
 
                 check_text(text, name)  # now: after an option of jq, its filter would be reported as an ITEM
         self.method, self._path, self._item_arguments = items.split_arguments(options.arguments)
+        if options.method is not None:
+            given = items.method(options.method)
+            if self.method not in (None, given):
+                raise UsageError(f"METHOD is {self.method}, but -X is {given}", hint="give one of them")
+            self.method = given
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
         combinations.check(options, self.items, self.method, log=runtime.log_path)
