@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -175,30 +174,6 @@ def test_nested_fields_and_values_from_files_are_sent(xapi: Xapi, sandbox: Sandb
     assert {name: text for name, text in seen["headers"].items() if name.startswith("x-")} == {
         "x-one": "é x", "x-two": "key",
     }  # fmt: skip
-
-
-def test_a_pipe_with_a_value_is_read_once(xapi: Xapi, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "host").write_text("name")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("once\n",), daemon=True)
-    writer.start()
-    with Server([request(), send(OK)]) as server:
-        args = ["X-A:@pipe", "q==@-", "X-B:@pipe", "Host:@host"]
-        outcome = xapi("request", "/", *args, env=bearing(server), cwd=tmp_path, input=b"typed\n")
-    writer.join(10)
-
-    assert outcome == Outcome(0, "ok")
-    head = heads(server.received[0])
-    assert head[0] == "GET /?q=typed HTTP/1.1"
-    assert {"X-A: once", "X-B: once", "Host: name"} <= set(head)
-
-
-def test_a_header_can_contain_any_text_and_be_repeated(xapi: Xapi) -> None:
-    with Server([request(), send(OK)]) as server:
-        outcome = xapi("request", "/", "X-A:é漢", "X-A:2", "-H", "X-Empty;", env=bearing(server))
-
-    assert outcome.code == 0
-    assert [line for line in heads(server.received[0]) if line.startswith("X-")] == ["X-Empty: ", "X-A: é漢", "X-A: 2"]
 
 
 def test_an_upload_is_multipart(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

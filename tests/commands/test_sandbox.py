@@ -4,7 +4,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import time
 from contextlib import suppress
 
 import httpx
@@ -57,31 +56,6 @@ def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
     assert "master rights" in err.decode()
 
 
-def test_the_examples_log_in_and_export_nothing(xapi: Xapi) -> None:
-    examples = xapi("sandbox", "--help").out.partition("xapi sandbox --port 8080 --expires-in 60\n")[2]
-    script = f"{examples.replace('sleep 1', 'until [ -s sandbox.env ]; do sleep 0.1; done')}\nenv; kill $!"
-    out, err = xapi.start(script, argv=("sh", "-c")).communicate(timeout=60)
-
-    assert b"master@example.com" in out, err
-    assert b"XAPI_PASSWORD" not in out
-
-
-def test_any_keyboard_can_type_the_credentials() -> None:
-    texts = [text for user in (MASTER, MEMBER) for text in (user.email, user.password)]
-
-    assert all(text.isascii() and text.isprintable() for text in texts)
-    assert all("'" not in text for text in texts)  # which the shell assignments would show as other characters
-
-
-def test_the_default_port_is_8765(xapi: Xapi) -> None:
-    process = xapi.start("sandbox")
-    base_url = assignments_of(process)["XAPI_BASE_URL"]
-    assert process.stderr
-    first = process.stderr.readline()
-
-    assert (base_url == "http://127.0.0.1:8765") == (first == EXPLANATION)  # another process may use that port
-
-
 def test_if_the_default_port_is_in_use_a_free_one_is_selected(xapi: Xapi) -> None:
     with socket.socket() as other:
         with suppress(OSError):  # another process uses it already
@@ -116,49 +90,6 @@ def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int)
     assert process.wait(30) == code
     assert process.stderr
     assert b"Traceback" not in process.stderr.read()
-
-
-def test_ctrl_c_on_a_terminal_stops_the_sandbox_immediately(xapi: Xapi) -> None:
-    with xapi.on_terminal("sandbox") as terminal:
-        terminal.expect("until Ctrl-C")
-        pressed = time.monotonic()
-        terminal.interrupt()
-        assert terminal.wait() == 0
-    assert time.monotonic() - pressed < 2
-
-
-def test_a_terminal_shows_the_paths_and_each_response(xapi: Xapi) -> None:
-    with xapi.on_terminal("sandbox", columns=120) as terminal:
-        base_url = terminal.expect("XAPI_USERNAME").split("'")[1]
-        terminal.expect("xapi: GET   /x-api/me             the user of the token\r\n")
-        terminal.expect("xapi: POST  /sandbox/kill-tokens  invalidates all tokens\r\n")
-        httpx.get(f"{base_url}/x-api/me?access_token=hunter2", trust_env=False)
-        httpx.post(f"{base_url}/sandbox/kill-tokens", trust_env=False)
-        terminal.expect("401  GET   /x-api/me?access_token=***\r\n")
-        terminal.expect("200  POST  /sandbox/kill-tokens\r\n")
-        with socket.create_connection(("127.0.0.1", int(base_url.rpartition(":")[2]))) as connection:
-            connection.sendall(b"nonsense\x1b[2J\r\n\r\n")
-            terminal.expect("400  -")
-    assert b"\x1b[31m401\x1b[0m  GET" in terminal.seen
-    assert b"\x1b[2J" not in terminal.seen
-
-
-@pytest.mark.parametrize("how", ["pipe", "flag", "variable"])
-def test_nothing_is_logged_in_a_pipe_or_if_it_is_quiet(xapi: Xapi, how: str) -> None:
-    args = ("--quiet",) if how == "flag" else ()
-    env = {"XAPI_QUIET": "1"} if how == "variable" else {}
-    stderr = subprocess.PIPE if how == "pipe" else None
-    with xapi.on_terminal("sandbox", *args, env=env, stderr=stderr) as terminal:
-        base_url = terminal.expect("XAPI_USERNAME").split("'")[1]
-        httpx.get(f"{base_url}/x-api/me", trust_env=False)
-        terminal.expect("MEMBER_PASSWORD")
-        terminal.interrupt()
-        assert terminal.wait() == 0
-        assert "/x-api/me" not in terminal.text
-        assert ("xapi: " in terminal.text) is False
-        if terminal.process.stderr is not None:
-            lines = terminal.process.stderr.read().splitlines()
-            assert len([line for line in lines if b"8765" not in line]) == 9  # another process may use that port
 
 
 def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:
