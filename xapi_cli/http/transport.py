@@ -196,9 +196,7 @@ class Exchange:
         self.is_sent = False  # at least a part of the request may have been sent
         self.failure: str | None = None  # the kind of the error because of which there is no complete response
         self.has_response = False  # all of the response that is needed was received
-        self.bytes_sent = self.response_bytes = 0
-        self.method, self.attempt, self.is_login = request.method, request.attempt, request.is_login
-        self.first_part, self.head_size = head.data, len(head.data)
+        self.method = request.method
 
     @property
     def head(self) -> ResponseHead:
@@ -296,9 +294,7 @@ class Exchange:
 
     def _read(self) -> bytes:
         """Return the data of the body that has arrived; raises NetworkError if the body is truncated or not valid."""
-        block = self._parser.body()
-        self.response_bytes += len(block)
-        return block
+        return self._parser.body()
 
     def _read_rest(self, seconds: float, blocks: list[bytes]) -> None:
         """Append the rest of the body to *blocks*, up to a limit; raises NetworkError or TimeoutExpired."""
@@ -341,7 +337,6 @@ class Exchange:
             except OSError:
                 self._may_send = False
                 return
-            self.bytes_sent += count
             unsent = unsent[count:]
             if count:
                 wait = None
