@@ -20,13 +20,6 @@ def without_library(directory: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(directory)}
 
 
-def without_signals_of_pipes(directory: Path) -> dict[str, str]:
-    """Return the environment in which the system sends no signal at the end of a pipe; *directory* is on sys.path."""
-    with (directory / "sitecustomize.py").open("a") as file:
-        file.write("import fcntl\ndel fcntl.F_SETSIG\n")
-    return {"PYTHONPATH": str(directory)}
-
-
 def children(pid: int) -> set[int]:
     """Return the child processes of *pid*."""
     found = set[int]()

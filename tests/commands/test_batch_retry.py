@@ -12,7 +12,6 @@ import pytest
 from tests.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, paths
 from tests.support.program import Xapi
 
-POSTS = jsonl(*({"path": f"/n/{number}", "json": number} for number in range(4)))
 BUSY = Reply(status=503, headers=(("Retry-After", "0"),))
 
 

@@ -149,13 +149,6 @@ def test_a_download_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: P
 
 
 # The program, but a download is short if it takes less than a minute, not 0.1 s.
-_SHORT_UP_TO_A_MINUTE = """
-from xapi_cli.__main__ import main
-from xapi_cli.request import output
-
-output._MIN_TIME_FOR_RATE = 60
-main()
-"""
 
 
 @pytest.mark.parametrize("columns", [60])

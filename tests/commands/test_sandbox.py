@@ -12,8 +12,6 @@ import pytest
 from tests.support.program import Xapi
 from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
 
-EXPLANATION = b"xapi: serving until Ctrl-C; to use it in another shell, run the lines above there\n"
-
 
 def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     assert process.stdout

@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import os
 import shutil
-import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,16 +23,6 @@ CLIENTS = 32
 def require(program: str) -> None:
     if not shutil.which(program):
         pytest.skip(f"{program} is not installed")
-
-
-def run_with(settings: Mapping[str, str], *command: str, cwd: Path | None = None) -> str:
-    """Run *command* with the variables that the proxy prints; return its stdout."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("XAPI_")}
-    done = subprocess.run(
-        command, env=environ | dict(settings), cwd=cwd, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def run_under_proxy(xapi: Xapi, env: Mapping[str, str], *command: str) -> Outcome:

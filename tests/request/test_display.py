@@ -221,12 +221,6 @@ def test_indentation_of_deeply_nested_json_is_limited() -> None:
     assert len(text) < 100 * len(body)
 
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
 @given(st.binary(), st.integers(1, 5), st.sampled_from(["", "iso-8859-1", "windows-1252", "big5", "utf-16", "utf-32"]))
 def test_no_body_sends_control_sequences_to_a_terminal(body: bytes, size: int, charset: str) -> None:
     text, notes = _shown(

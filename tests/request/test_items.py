@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import Field, Items, Upload, file_position, is_item, parse
 
-PLAIN_NAMES = st.text(st.characters(exclude_characters="=:@/?[]\\", exclude_categories=["Cs"]), min_size=1)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))
 
 MEANT = [

@@ -44,12 +44,6 @@ def with_sandbox(sandbox: Sandbox, text: str) -> str:
     return re.sub(r"\bme@example\.com", MASTER.email, text)
 
 
-def block_with(text: str, language: str, part: str) -> str:
-    """Return the one block of *text* in *language* that contains *part*."""
-    (found,) = [each.text for each in blocks_of(text) if each.language == language and part in each.text]
-    return found
-
-
 def run(*command: str, cwd: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run *command* with an empty stdin; return its exit code and its output."""
     return subprocess.run(

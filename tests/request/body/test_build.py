@@ -4,14 +4,12 @@ import hashlib
 import io
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given
@@ -230,27 +228,6 @@ def test_every_kind_of_body_is_identical_when_resent(tmp_path: Path, size: int) 
             assert sum(len(chunk) for chunk in body) == body.length, kind
             assert hashlib.sha256(b"".join(body)).hexdigest() == first, kind
             body.close()
-
-
-MEMORY = """
-import sys
-from xapi_cli.request.body.build import build
-from xapi_cli.request.items import parse
-size, args, data, form = int(sys.argv[1]), sys.argv[4:], sys.argv[2] or None, sys.argv[3] == "form"
-body = build(parse(args), data=data, form=form, stdin=lambda: open(0, "rb", buffering=0, closefd=False))
-for _ in range(2):
-    assert sum(map(len, body)) == body.length >= size, (body.length, size)
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
-"""
-
-
-def _peak_memory(size: int, arguments: list[str], stdin: Path | IO[bytes]) -> int:
-    """Return the peak memory in kilobytes of a process that builds a body and sends it twice."""
-    command = [sys.executable, "-c", MEMORY, str(size), *arguments]
-    with stdin.open("rb") if isinstance(stdin, Path) else stdin as stream:
-        ended = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return int(ended.stdout)
 
 
 def _pipe(data: bytes) -> BinaryIO:
