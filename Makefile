@@ -7,7 +7,8 @@
 
 WORKS := -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python3.15; do $$p $(WORKS) && echo $$p && break; done)
-NEWEST ?= $(shell for p in python3.15 python3.14 python3.13 python3.12 ~/.pyenv/versions/3.1[2-5].*/bin/python; do $$p $(WORKS) && echo $$p; done | head -1)
+NEWEST ?= $(shell for p in python3.15 python3.14 $$(ls -d ~/.pyenv/versions/3.1*/bin/python 2>/dev/null | sort -rV) python3.13 python3.12; \
+	  do $$p $(WORKS) && echo $$p; done | head -1)
 VENV ?= .venv
 JOBS ?= 4
 TESTS ?= tests
