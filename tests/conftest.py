@@ -17,7 +17,7 @@ from tests.support.forks import Forks
 from tests.support.keyring_session import _sessions, gnome_keyring, shared_gnome_keyring  # noqa: F401 - fixtures
 from tests.support.program import PROGRAM, PYTHON, Xapi, clean_environ
 from tests.support.redis_server import _shared_server, redis_server, shared_redis  # noqa: F401 - fixtures
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 # Tests keep their files in memory: on a virtual disk, a fifth of their time passes while xapi flushes what it stores.
 _MEMORY = Path("/dev/shm")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.server import Api, ReceivedRequest, Reply
+from tests.features.batch.server import Api, ReceivedRequest, Reply
 from tests.support.library_program import Program, with_token
 from tests.support.program import PYTHON, Outcome, Xapi
 from tests.support.servers import OK, Server, close, hang, request, send, serve
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 FAKES = Path(__file__).parent / "support" / "keyrings"
 

@@ -62,7 +62,9 @@ FEATURES: Mapping[str, Feature] = {
     "batch": Feature(
         commands={
             "batch": Command(
-                REQUESTS, "Send many requests concurrently, one for each line of JSON.", "xapi_cli.commands.batch"
+                REQUESTS,
+                "Send many requests concurrently, one for each line of JSON.",
+                "xapi_cli.features.batch.command",
             )
         },
     ),
@@ -76,7 +78,7 @@ FEATURES: Mapping[str, Feature] = {
             "proxy": Command(
                 REQUESTS,
                 "Serve the API to other programs without giving them the token.",
-                "xapi_cli.commands.proxy",
+                "xapi_cli.features.proxy.command",
             )
         },
         variables={"XAPI_PROXY_SOCKET": "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy"},
@@ -86,18 +88,20 @@ FEATURES: Mapping[str, Feature] = {
             "api": Command(
                 REQUESTS,
                 "Load, look up and compare API descriptions (OpenAPI).",
-                "xapi_cli.commands.api",
+                "xapi_cli.features.openapi.command",
                 ("load", "list", "show", "diff"),
             )
         },
         state="api",
-        hooks={"words": "xapi_cli.openapi.words:words"},
+        hooks={"words": "xapi_cli.features.openapi.words:words"},
     ),
     "sandbox": Feature(
         commands={
-            "demo": Command(TESTING, "Show the main workflow on a local test server.", "xapi_cli.commands.demo"),
+            "demo": Command(
+                TESTING, "Show the main workflow on a local test server.", "xapi_cli.features.sandbox.demo"
+            ),
             "sandbox": Command(
-                TESTING, "Run a local test server that behaves like the API.", "xapi_cli.commands.sandbox"
+                TESTING, "Run a local test server that behaves like the API.", "xapi_cli.features.sandbox.command"
             ),
         },
     ),

@@ -14,7 +14,7 @@ from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
 from xapi_cli import errors
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 JSON = {"XAPI_ERROR_FORMAT": "json"}
 KINDS = {each.kind for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.XapiError)}

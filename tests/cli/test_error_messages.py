@@ -11,7 +11,7 @@ import pytest
 from tests.support.combinations import combined
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 from xapi_cli.store import registry
 
 HERE: Environ = {"XAPI_BASE_URL": "{base}", "XAPI_USERNAME": MASTER.email}

@@ -11,7 +11,7 @@ from tests.support.program import Outcome, Xapi
 from tests.tools.documents import invocations
 from xapi_cli.app import COMMANDS, program
 from xapi_cli.cli.command import summary
-from xapi_cli.sandbox import MASTER, Sandbox, description
+from xapi_cli.features.sandbox import MASTER, Sandbox, description
 from xapi_cli.settings.table import SETTINGS, VARIABLES
 
 PAGES = list(invocations())

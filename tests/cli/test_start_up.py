@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import PYTHON, Environ, Xapi
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "http.client", "http.cookiejar", "httpcore", "httpx"} | {
     "pydantic", "pygments", "rich", "urllib.request"

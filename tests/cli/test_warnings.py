@@ -1,7 +1,7 @@
 """No command causes a Python warning: a future version of Python may turn it into an error."""
 
 from tests.support.program import Xapi
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 COMMANDS = [
     ("--help",),

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.program import Outcome
 from tests.support.servers import Server
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 TOKEN = "canary-token-of-the-user"
 ME = '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}\n'  # the response of /x-api/me

@@ -8,7 +8,7 @@ import pytest
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, Stopwatch, free_port, request, send
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 
 def statuses(outcome: Outcome) -> dict[str, str]:

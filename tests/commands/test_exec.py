@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import PYTHON, Outcome, Xapi
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 SHOW = (str(PYTHON), "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 

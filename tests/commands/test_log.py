@@ -16,8 +16,8 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.support.program import PROGRAM, Environ, Outcome, Xapi
 from tests.support.servers import OK, Server, close, free_port, hang, request, send, serve
+from xapi_cli.features.sandbox import MASTER, Sandbox
 from xapi_cli.library import open_client
-from xapi_cli.sandbox import MASTER, Sandbox
 
 MEMBERS = ["time", "command", "pid", "profile", "base_url", "username", "method", "path", "status", "elapsed_ms"]
 

@@ -10,7 +10,7 @@ from tests.commands.api import account_of, response
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Outcome, Xapi, in_deleted_directory
 from tests.support.servers import Server, free_port, hang, request, send
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 
 def test_a_login_reports_account_expiry_and_storage_on_stderr_and_nothing_on_stdout(

@@ -8,7 +8,7 @@ import pytest
 from tests.commands.api import account_of
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, request, send
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 
 @pytest.mark.parametrize("command", ["./getpw", "~/getpw"])

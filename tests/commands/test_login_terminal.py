@@ -10,7 +10,7 @@ from tests.support.credential_helpers import FakeHelper
 from tests.support.program import OnTerminal, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
 from tests.support.threads import Gate
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 
 def test_login_prompts_for_missing_settings_and_does_not_echo_the_password(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
 from tests.support.threads import Gate
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 
 def test_a_logout_deletes_the_token_and_names_the_account(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -15,7 +15,7 @@ from tests.support.keyring_session import KeyringSession
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.stores import Env
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 FULL_DISK = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=ENOSPC", str(PROGRAM))
 NO_ACCOUNT = "xapi: no known account, nothing to delete\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.program import Xapi
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 _URL = "http://127.0.0.1:1"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands.profiles import WRITTEN, config_of, write_config
 from tests.support.program import Environ, Outcome, Xapi
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 
 def test_use_and_remove_preserve_the_rest_of_the_file(xapi: Xapi) -> None:

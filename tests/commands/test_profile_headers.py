@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.server import Api, batch, jsonl
 from tests.commands.api import TOKEN
 from tests.commands.profiles import write_config
-from tests.proxy.running import proxy
+from tests.features.batch.server import Api, batch, jsonl
+from tests.features.proxy.running import proxy
 from tests.support.program import PYTHON, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 SECRET = "canary-of-the-gateway"
 INVALID_NAME = (

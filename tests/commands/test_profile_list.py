@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.support.program import Xapi
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 
 @pytest.fixture

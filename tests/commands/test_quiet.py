@@ -3,7 +3,7 @@
 from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 QUIET = {"XAPI_QUIET": "1"}
 

@@ -9,7 +9,7 @@ from tests.support.program import Xapi
 from tests.support.servers import OK, Server, request, send
 from xapi_cli import open_client
 from xapi_cli.errors import UsageError
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 ON = {"XAPI_READ_ONLY": "1"}
 PROBLEM = "was not sent: read-only mode allows only GET, HEAD and OPTIONS"

@@ -10,8 +10,8 @@ import pytest
 from tests.commands.api import ME, bearing, echoed, heads
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
+from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.http.decoding import ACCEPTED
-from xapi_cli.sandbox import Sandbox
 
 ECHO = "/x-api/echo"
 

@@ -14,7 +14,7 @@ import trustme
 from tests.commands.api import TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, hang, request, send, serve
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 ECHO = "/x-api/echo"
 FILE = bytes(range(256)) * 100

@@ -10,7 +10,7 @@ from tests.commands.api import bearing
 from tests.commands.page_server import PageServer, numbered, page
 from tests.support.program import Xapi
 from tests.support.servers import Server, hang, request, send, serve, wait_for
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 NUMBERS = '[1.10, 123456789012345678901234567890, 1.0, {"price": 2.50}]'
 

@@ -9,7 +9,7 @@ from tests.commands.page_server import PageServer, numbered, page
 from tests.support.combinations import combined
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, serve
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 
 @pytest.mark.parametrize("option", ["-r", "-c", "-rc", "--raw-output", "--arg"])

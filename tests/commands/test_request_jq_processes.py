@@ -19,9 +19,9 @@ from tests.commands.jq_processes import (
 from tests.commands.page_server import PageServer, numbered, page
 from tests.support.program import PYTHON, Xapi, how_to_add
 from xapi_cli.errors import UsageError
+from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.request.jq import engine
 from xapi_cli.request.jq.child import MAX_DOCUMENT
-from xapi_cli.sandbox import Sandbox
 
 
 def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:

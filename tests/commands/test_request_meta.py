@@ -8,7 +8,7 @@ from typing import Any
 from tests.commands.api import ME, bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 
 def _meta(path: Path) -> dict[str, Any]:

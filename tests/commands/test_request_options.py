@@ -8,8 +8,8 @@ import pytest
 from tests.commands.api import ME, TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send, serve
+from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.http.decoding import ACCEPTED
-from xapi_cli.sandbox import Sandbox
 
 
 def test_include_prints_the_response_headers_before_the_body(xapi: Xapi) -> None:

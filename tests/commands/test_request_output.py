@@ -18,7 +18,7 @@ from tests.support.combinations import combined
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
 from tests.support.threads import wait_until
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
 

@@ -11,7 +11,7 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.commands.page_server import PageServer, lines, link, numbered, page
 from tests.support.program import Xapi
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 
 def test_all_pages_are_requested_and_each_item_is_a_line(xapi: Xapi) -> None:

@@ -11,7 +11,7 @@ from tests.commands.api import TOKEN, bearing, heads, response
 from tests.support.combinations import combined
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send, serve
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 CODES = [301, 302, 303, 307, 308]
 ELSEWHERE = ["http://{other}/x", "//{other}/x", "http://user:pass@{other}/x", "http://{name}/x"]

@@ -5,7 +5,7 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, hang, request, send, serve
-from xapi_cli.sandbox import MASTER
+from xapi_cli.features.sandbox import MASTER
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])

@@ -11,7 +11,7 @@ import pytest
 from tests.commands.api import TOKEN, bearing, response
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, close, head, request, send, sleep, wait_for
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
 INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "é",\n    null\n  ]\n}\n'

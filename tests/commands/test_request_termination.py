@@ -28,7 +28,7 @@ from tests.support.servers import (
     serve,
 )
 from tests.support.threads import wait_until
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 PHASES = ["stdin", "connect", "head", "body", "file", "upload", "stdout", "retry", "login", "lock", "-o fifo"]

@@ -10,7 +10,7 @@ from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, Step, close, hang, request, send
 from tests.support.threads import Gate
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 pytest.importorskip("jq", reason="libjq is not installed")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.batch.server import out_lines
+from tests.features.batch.server import out_lines
 from tests.support.combinations import combined
 from tests.support.program import Xapi
 from tests.support.servers import Peer, Server

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.batch.server import jsonl
 from tests.commands.api import bearing
 from tests.commands.page_server import PageServer
+from tests.features.batch.server import jsonl
 from tests.support.program import Xapi
 
 EMPTY_GZIP = zlib.compress(b"", wbits=31)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import Outcome, Xapi
-from xapi_cli.sandbox import MASTER, MONTH, Sandbox
+from xapi_cli.features.sandbox import MASTER, MONTH, Sandbox
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, hang, request, send
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 
 def _state(outcome: Outcome) -> tuple[int, str]:

@@ -30,7 +30,7 @@ from tests.tools.documents import (
 from tests.tools.surface import surface
 from xapi_cli import errors
 from xapi_cli.feature_table import FEATURES
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 from xapi_cli.settings.table import SETTINGS, VARIABLES
 
 every_page = pytest.mark.parametrize("page", TEXTS)

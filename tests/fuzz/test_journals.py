@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
-from xapi_cli.batch.journal import Journal
 from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.features.batch.journal import Journal
 from xapi_cli.system.render import printable
 
 ACCOUNT = "https://api.test me@example.com"

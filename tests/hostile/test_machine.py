@@ -8,7 +8,7 @@ from tests.commands.api import bearing
 from tests.support.combinations import combined
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 CANARY = "canary-of-a-password"
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import trustme
 
-from tests.batch.server import out_lines
+from tests.features.batch.server import out_lines
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve
 from tests.support.surplus import echo, in_time, send_with_surplus, stray_body

@@ -10,7 +10,7 @@ import pytest
 from tests.support.program import Outcome, Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Server, free_port, hang, request, send, serve
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 if TYPE_CHECKING:
     from tests.support.stores import Env

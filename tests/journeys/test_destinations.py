@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.combinations import combined
 from tests.support.program import PROGRAM, Xapi
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 WITHHELD = "the password_command of profile play is not run: it belongs to {}, not to {}"
 HINT = "set XAPI_PASSWORD, or use the profile of that account"

@@ -13,7 +13,7 @@ from tests.support.ownership import give_away, make_unsafe, needs_root
 from tests.support.program import PROGRAM, Outcome, Xapi, in_deleted_directory
 from tests.support.servers import Server, serve
 from tests.support.stores import ME, Env
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 NOWHERE: Env = {"XAPI_STATE_DIR": None, "XAPI_CONFIG_DIR": None}
 UNSAFE = {

@@ -9,7 +9,7 @@ import pytest
 from tests.support.credential_helpers import FakeHelper, PasswordStore, install
 from tests.support.program import Xapi
 from tests.support.servers import Stopwatch
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 Env = dict[str, str | None]
 ME = ("request", "/x-api/me")

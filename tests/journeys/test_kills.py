@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.program import PROGRAM, Environ, Xapi
 from tests.support.servers import Peer, Server
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 pytestmark = pytest.mark.slow  # a tracer
 

@@ -16,7 +16,7 @@ from tests.support.program import Xapi
 from tests.support.servers import Server, Stopwatch, hang, request
 from tests.support.stores import Env, lines
 from tests.support.threads import Gate, wait_until, waiting_for_lock
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 if TYPE_CHECKING:
     import subprocess

@@ -10,7 +10,7 @@ from tests.support.combinations import combined
 from tests.support.program import Xapi
 from tests.support.servers import Server, Step, request, send
 from tests.support.stores import ME, Env
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 LINE = '{"path": "/x-api/me"}\n'
 CHECK = ("token", "status", "--check", "/x-api/me")

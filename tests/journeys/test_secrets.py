@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 TOKEN = "canary-of-a-token"
 PASSWORD = "canary & passwörd"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.batch.server import Api
-from tests.proxy.running import proxy
+from tests.features.batch.server import Api
+from tests.features.proxy.running import proxy
 from tests.support.library_program import Program
 from tests.support.program import Xapi
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Outcome, Xapi
 from tests.support.stores import ME, Env
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 REMEDY = "`xapi login --storage file`"
 BROKEN = [

@@ -11,8 +11,8 @@ import pytest
 from tests.support.combinations import combined
 from tests.support.program import Xapi
 from xapi_cli import open_client
-from xapi_cli.sandbox import MASTER, Sandbox
-from xapi_cli.sandbox.accounts import User
+from xapi_cli.features.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox.accounts import User
 
 Env = dict[str, str | None]
 ME = ("request", "/x-api/me")

@@ -8,7 +8,7 @@ from tests.support.program import Outcome, Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer
 from tests.support.threads import Gate, wait_until
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 if TYPE_CHECKING:
     import subprocess

@@ -7,7 +7,7 @@ import pytest
 from tests.machines.fleet import ME, Env
 from tests.support.program import PYTHON, Environ, Xapi, how_to_add
 from tests.support.redis_server import RedisServer
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 COMMANDS = "+hget +hset +hdel +pexpire +pttl +persist +eval +time +select +asking"
 ACL = f"xapi on >secret resetkeys ~xapi:* -@all {COMMANDS}"

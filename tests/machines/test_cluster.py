@@ -11,7 +11,7 @@ from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit
 from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer, free_port, required
 from tests.support.threads import wait_until
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 if TYPE_CHECKING:
     import subprocess

@@ -9,7 +9,7 @@ from tests.machines.fleet import MACHINES, ME, Env, Grants, ended, exit_codes, f
 from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Server, Stopwatch
-from xapi_cli.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.machines.fleet import Env, Grants, ended, exit_codes, keys_like, on, 
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Server, Stopwatch
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 
 @pytest.fixture

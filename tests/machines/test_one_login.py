@@ -12,7 +12,7 @@ from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer, Server, reject_new_tokens
 from tests.support.threads import Gate
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 each_size = pytest.mark.parametrize("each", [2, pytest.param(8, marks=pytest.mark.slow)])
 

@@ -10,7 +10,7 @@ import trustme
 from tests.machines.fleet import ME, Env
 from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer, free_port, required
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 
 class Tls:

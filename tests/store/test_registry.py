@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program import PYTHON, Environ, Outcome, Xapi, how_to_add
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.system.files import StateDirectory

@@ -3,7 +3,7 @@
 import subprocess
 import textwrap
 
-from tests.batch.server import Api
+from tests.features.batch.server import Api
 from tests.support.program import PYTHON, Environ, Outcome, Xapi
 from tests.support.servers import Server
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.tools.documents import ROOT
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 STRICT_SHELL = ("bash", "-euo", "pipefail", "-c")
 README = ROOT / "README.md"

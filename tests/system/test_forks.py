@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.batch.server import Api, ReceivedRequest, Reply
+from tests.features.batch.server import Api, ReceivedRequest, Reply
 from tests.support.library_program import Program, with_token
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.program import Environ, Outcome, Xapi
-from xapi_cli.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 from xapi_cli.system.progress import Activity, Lines, Pages, Progress, Transfer, Waiting, line
 
 ARGS = ("token", "status", "--base-url", "ftp://api.test")

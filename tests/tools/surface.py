@@ -21,9 +21,9 @@ from tests.tools.manual import commands
 from xapi_cli import errors
 from xapi_cli.app import app
 from xapi_cli.auth.account import Reason, Source
-from xapi_cli.batch.lines import KEYS
 from xapi_cli.feature_table import FEATURES
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.batch.lines import KEYS
+from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.settings.config_file import TOP_LEVEL_KEYS
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS, VARIABLES
 from xapi_cli.usecases.doctor.findings import Status

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.windows.wine import INTERPRETER
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 ME = ("request", "/x-api/me")
 Env = Mapping[str, str | None]

@@ -231,7 +231,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     \b
       xapi logout -p staging && xapi profile remove staging
     """
-    from xapi_cli.openapi import summary
+    from xapi_cli.features.openapi import summary
 
     runtime: Runtime = ctx.obj
     account = dict[str, str]()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
-from xapi_cli.sandbox import Sandbox
+from xapi_cli.features.sandbox import Sandbox
 
 DETAILS = ("--list", "/x-api/projects", "/x-api/projects/{id}")
 NAMES = ["Winter Cup", "Spring Open", "Autumn League"]

@@ -23,8 +23,8 @@ from xapi_cli.errors import (
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
-    from xapi_cli.batch.lines import Members
-    from xapi_cli.batch.runner import Runner
+    from xapi_cli.features.batch.lines import Members
+    from xapi_cli.features.batch.runner import Runner
     from xapi_cli.features.each.output import Output
     from xapi_cli.features.each.resolved import Resolved
     from xapi_cli.features.each.rows import Rows
@@ -118,8 +118,8 @@ def each(
         name='{name}' teams:='{teams}' --failed rest.jsonl
       seq 3 | xapi each '/x-api/projects/{}'
     """
-    from xapi_cli.batch.rate import parse_rate
-    from xapi_cli.batch.runner import Runner
+    from xapi_cli.features.batch.rate import parse_rate
+    from xapi_cli.features.batch.runner import Runner
     from xapi_cli.features.each import resolved
     from xapi_cli.features.each.output import Output
     from xapi_cli.features.each.rows import Rows
@@ -205,7 +205,7 @@ def _flag(name: str) -> str:
 
 def _resolver(context: "Runtime", template: "Template") -> "Callable[[Members], Call]":
     """Return the function that makes the call of a line; raises UsageError if read-only mode refuses the method."""
-    from xapi_cli.batch.lines import resolver
+    from xapi_cli.features.batch.lines import resolver
     from xapi_cli.request import read_only
 
     if context.settings.read_only:
@@ -316,7 +316,7 @@ def _list(
 
 def _run(runner: "Runner", requests: "Iterator[Resolved]", result: "Output") -> XapiError | None:
     """Send *requests* and write the results; return the error that has ended the run early, if any."""
-    from xapi_cli.batch.results import Task
+    from xapi_cli.features.batch.results import Task
 
     tasks = (Task(found.row.number, found.call, found.error, source=found) for found in requests)
     try:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
-from xapi_cli.batch.results import Result, error_line, response_line
 from xapi_cli.errors import ExpectationFailed, XapiError
+from xapi_cli.features.batch.results import Result, error_line, response_line
 from xapi_cli.features.each.resolved import Resolved
 from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.json_values import InvalidValue, dumps, loads

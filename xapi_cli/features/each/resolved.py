@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xapi_cli.batch import lines
 from xapi_cli.errors import InvalidLine, UsageError
+from xapi_cli.features.batch import lines
 from xapi_cli.features.each.rows import Row, Rows
 from xapi_cli.request.json_values import dumps, loads
 
 if TYPE_CHECKING:
-    from xapi_cli.batch.lines import Members
+    from xapi_cli.features.batch.lines import Members
     from xapi_cli.features.each.template import Template
     from xapi_cli.http.send import Call
 

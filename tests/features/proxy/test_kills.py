@@ -1,0 +1,186 @@
+"""A client, the command, the API or the proxy itself ends without notice, at each step of a call."""
+
+import signal
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.commands.api import TOKEN, bearing
+from tests.features.proxy.running import Proxy, proxy, start
+from tests.support.program import Xapi
+from tests.support.servers import OK, Peer, Server, Step, hang, head, request, reset, send, until_closed
+from xapi_cli.features.sandbox import MASTER, Sandbox
+
+LENGTH = 2**20
+ALL = "--write"  # with an option, `proxy` listens on a socket
+
+
+@pytest.fixture
+def runtime() -> Iterator[dict[str, str]]:
+    """The environment with a private directory whose path leaves room for a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield {"XDG_RUNTIME_DIR": directory}
+
+
+def connected(running: Proxy, data: bytes) -> socket.socket:
+    """Return a connection over which *data* was sent, after the request line, Host and the key."""
+    sock = socket.create_connection(running.address, timeout=30)
+    host = "{}:{}".format(*running.address)
+    start_line, _, rest = data.partition(b"\r\n")
+    key = running.settings["XAPI_TOKEN"]
+    sock.sendall(start_line + f"\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n".encode() + rest)
+    return sock
+
+
+def reset_connection(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+GET, POST = b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % LENGTH
+LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % LENGTH
+STEPS: dict[str, tuple[bytes, list[Step]]] = {
+    "in the headers": (GET, []),
+    "in the body": (POST + b"part", [head()]),
+    "before the response": (GET + b"\r\n", [request()]),
+    "in the response headers": (GET + b"\r\n", [request(), send(b"HTTP/1.1 200 OK\r\nX: y")]),
+    "in the response": (GET + b"\r\n", [request(), send(LARGE + b"part")]),
+}
+
+
+@pytest.mark.parametrize("end", [socket.socket.close, reset_connection])
+@pytest.mark.parametrize("data, steps", STEPS.values(), ids=STEPS)
+def test_a_killed_client_ends_its_call_only(
+    xapi: Xapi, data: bytes, steps: list[Step], end: Callable[[socket.socket], None]
+) -> None:
+    reached, gone = threading.Event(), threading.Event()
+
+    def wait_for_end(peer: Peer) -> None:
+        reached.set()
+        try:
+            until_closed()(peer)
+        finally:
+            gone.set()
+
+    scripts: list[list[Step]] = [[*steps, wait_for_end]] if steps else []
+    with Server(*scripts, [request(), send(OK)]) as server, proxy(xapi, bearing(server)) as running:
+        sock = connected(running, data)
+        assert not steps or reached.wait(30)
+        end(sock)
+        assert not steps or gone.wait(30)
+        with running.client() as client:
+            assert client.get("/").text == "ok"
+
+
+def test_an_incomplete_request_ends_with_the_input_of_its_client(xapi: Xapi) -> None:
+    with (
+        Server([head(), until_closed()]) as server,
+        proxy(xapi, bearing(server)) as running,
+        connected(running, POST + b"part") as sock,
+    ):
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(1) == b""
+
+
+UPSTREAM: dict[str, list[Step]] = {
+    "before the response": [request(), reset()],
+    "in the response headers": [request(), send(b"HTTP/1.1 200 OK\r\nX: y"), reset()],
+    "in the response": [request(), send(LARGE + b"part"), reset()],
+    "in the request": [head(), reset()],
+}
+
+
+@pytest.mark.parametrize("step", UPSTREAM)
+def test_a_post_that_may_have_been_processed_gets_no_response(xapi: Xapi, step: str) -> None:
+    """A client would send it again after a 502."""
+    with (
+        Server(UPSTREAM[step], [request(), send(OK)]) as server,
+        proxy(xapi, bearing(server)) as running,
+        running.client() as client,
+    ):
+        with pytest.raises(httpx.TransportError):
+            client.post("/", content=b"x" * LENGTH)
+        assert client.get("/").text == "ok"
+        assert len(server.received) == 2  # the POST was not sent again
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_after_the_end_of_the_command_nothing_is_left(xapi: Xapi, sandbox: Sandbox, number: int) -> None:
+    script = f'echo "$XAPI_PROXY_SOCKET"; echo "$XAPI_BASE_URL"; kill -{int(number)} $$'
+
+    outcome = xapi("proxy", "--", "sh", "-c", script, env=sandbox.settings)
+
+    path, url = outcome.out.split()
+    assert outcome.code == 128 + number
+    assert not Path(path).parent.exists()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url, trust_env=False)
+
+
+PROXY: dict[str, tuple[bytes, list[Step]]] = {
+    "idle": (b"", []),
+    "in the request": (POST + b"part", [head()]),
+    "before the response": (GET + b"\r\n", [request()]),
+    "in the response": (GET + b"\r\n", [request(), send(LARGE + b"part")]),
+}
+
+
+@pytest.mark.parametrize("data, steps", PROXY.values(), ids=PROXY)
+def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
+    xapi: Xapi, runtime: dict[str, str], data: bytes, steps: list[Step]
+) -> None:
+    reached = threading.Event()
+
+    def wait_for_end(peer: Peer) -> None:
+        reached.set()
+        until_closed()(peer)
+
+    scripts: list[list[Step]] = [[*steps, wait_for_end]] if steps else []
+    with Server(*scripts, [request(), send(OK)]) as server:
+        process, settings = start(xapi, bearing(server) | runtime)
+        path = Path(settings["XAPI_PROXY_SOCKET"])
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            if data:
+                sock.sendall(data.replace(b"\r\n", b"\r\nHost: api\r\n", 1))
+                assert reached.wait(30)
+            process.kill()
+            process.wait(30)
+            try:
+                while sock.recv(65_536):
+                    pass
+            except ConnectionResetError:
+                pass
+        assert path.exists()
+
+        with proxy(xapi, bearing(server) | runtime, ALL) as running:
+            assert not path.parent.exists()
+            assert Path(running.settings["XAPI_PROXY_SOCKET"]).exists()
+
+
+def test_a_proxy_that_is_killed_during_a_login_does_not_block_the_next_one(xapi: Xapi, sandbox: Sandbox) -> None:
+    with Server([request(), hang()]) as server:
+        process = xapi.start("proxy", "--port", "0", env={**sandbox.settings, "XAPI_BASE_URL": server.url})
+        while not server.received:
+            assert process.poll() is None
+        process.kill()
+
+    with proxy(xapi, sandbox.settings) as running, running.client() as client:
+        assert client.get("/x-api/me").json()["email"] == MASTER.email
+
+
+def test_the_token_is_in_no_file_and_no_argument(xapi: Xapi) -> None:
+    with Server([request(), send(OK)]) as server, proxy(xapi, bearing(server)) as running, running.client() as client:
+        client.get("/")
+        arguments = Path(f"/proc/{running.process.pid}/cmdline").read_bytes()
+        files = [each.read_bytes() for each in xapi.home.rglob("*") if each.is_file()]
+
+    assert TOKEN.encode() not in arguments
+    assert running.settings["XAPI_TOKEN"].encode() not in arguments
+    assert not any(TOKEN.encode() in each for each in files)

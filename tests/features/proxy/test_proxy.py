@@ -1,0 +1,589 @@
+"""`xapi proxy`: other programs use the API, and never see the token."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.commands.api import TOKEN, bearing, heads, response
+from tests.commands.profiles import write_config
+from tests.features.proxy.running import Proxy, proxy, start
+from tests.support.program import PROGRAM, PYTHON, Xapi
+from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, reset, send, sleep, wait_for
+from xapi_cli.features.sandbox import MASTER, Sandbox
+
+LARGE = 20 * 2**20  # bytes
+
+
+def test_any_client_uses_the_api_with_the_key_and_never_sees_the_token(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings) as running, running.client() as client:
+        me = client.get("/x-api/me")
+        echo = client.post("/x-api/echo", json={"a": 1}, headers={"Cookie": "a=b", "X-Own": "c"}).json()
+
+    assert me.json()["email"] == MASTER.email
+    assert echo["json"] == {"a": 1}
+    assert echo["headers"]["x-own"] == "c"
+    assert "cookie" not in echo["headers"]
+    assert sandbox.user_of(running.settings["XAPI_TOKEN"]) is None
+
+
+@pytest.mark.parametrize("args", [(), ("--port", "0")])
+def test_ctrl_c_ends_the_proxy_with_exit_code_0(xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...]) -> None:
+    with xapi.on_terminal("proxy", *args, env={**sandbox.settings, "XAPI_TOKEN": TOKEN}) as terminal:
+        terminal.expect("serving until Ctrl-C")
+        terminal.interrupt()
+        assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize(("args", "lines"), [(("--read-only",), "line"), (("--port", "0"), "lines")])
+def test_a_note_says_what_to_run_in_another_shell(
+    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], lines: str
+) -> None:
+    process, _ = start(xapi, {**sandbox.settings, "XAPI_TOKEN": TOKEN}, *args)
+    process.send_signal(signal.SIGTERM)
+
+    note = f"xapi: serving until Ctrl-C; to use it in another shell, run the {lines} above there\n"
+    assert process.communicate(timeout=30) == (b"", note.encode())
+
+
+def _check_printed_lines(xapi: Xapi, env: dict[str, str]) -> None:
+    """Run the three lines that the proxy prints in a shell with *env*, and check that xapi works there."""
+    process = xapi.start("proxy", "--port", "0", env=env)
+    assert process.stdout
+    lines = b"".join(process.stdout.readline() for _ in range(3)).decode()
+    shell = xapi.start(f"{lines} xapi request /x-api/me", argv=("sh", "-c"), env=env)
+    out, err = shell.communicate(timeout=60)
+    process.send_signal(signal.SIGTERM)
+
+    assert (shell.returncode, err, json.loads(out)["email"]) == (0, b"", MASTER.email)
+    assert process.communicate(timeout=30)[0] == b""
+
+
+def test_the_printed_lines_replace_a_token_file(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(sandbox.log_in(MASTER.email, MASTER.password) or "")
+    env = {"XAPI_BASE_URL": sandbox.base_url, "XAPI_TOKEN_FILE": str(file)}
+    _check_printed_lines(xapi, env)
+    socket_only = xapi.start("proxy", env=env)
+    assert socket_only.stdout
+    assert socket_only.stdout.readline().startswith(b"export XAPI_PROXY_SOCKET=")
+    socket_only.send_signal(signal.SIGTERM)
+    assert socket_only.communicate(timeout=30)[0] == b""
+
+
+@pytest.mark.parametrize("nested", [(), ("exec", "--")])
+def test_xapi_works_in_a_command_if_the_base_url_comes_from_a_profile(
+    xapi: Xapi, sandbox: Sandbox, nested: tuple[str, ...]
+) -> None:
+    assert xapi("login", "-p", "work", env=sandbox.settings).code == 0
+    program = [str(PROGRAM)] if nested else []
+
+    outcome = xapi(*nested, *program, "proxy", "--", str(PROGRAM), "request", "/x-api/me", env={"XAPI_PROFILE": "work"})
+
+    assert (outcome.code, outcome.err, json.loads(outcome.out)["email"]) == (0, "", MASTER.email)
+
+
+def test_a_unix_socket_in_a_private_directory_needs_no_key(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings, "--read-only") as running:
+        path = Path(running.settings["XAPI_PROXY_SOCKET"])
+        assert list(running.settings) == ["XAPI_PROXY_SOCKET"]
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost") as client:
+            assert client.get("/x-api/me").json()["email"] == MASTER.email
+
+    assert not path.parent.exists()
+
+
+COMMAND = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def test_a_command_gets_the_address_and_a_key_but_no_secret(xapi: Xapi, sandbox: Sandbox) -> None:
+    token = sandbox.log_in(MASTER.email, MASTER.password) or ""
+    env = {**sandbox.settings, "XAPI_TOKEN": token, "http_proxy": "http://127.0.0.1:9"}
+
+    outcome = xapi("proxy", "--", str(PYTHON), "-c", COMMAND, env=env)
+
+    environ = json.loads(outcome.out)
+    assert environ["XAPI_BASE_URL"].startswith("http://127.0.0.1:")
+    assert "127.0.0.1" in environ["no_proxy"]
+    assert not Path(environ["XAPI_PROXY_SOCKET"]).exists()
+    assert token not in outcome.out
+    assert MASTER.password not in outcome.out
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_another_xapi_is_a_client_and_the_exit_code_is_that_of_the_command(xapi: Xapi, sandbox: Sandbox) -> None:
+    script = "xapi request /x-api/me && exit 7"
+
+    outcome = xapi("proxy", "--", "sh", "-c", script, env=sandbox.settings)
+
+    assert (outcome.code, json.loads(outcome.out)["email"]) == (7, MASTER.email)
+    assert sandbox.logins == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(("sh", "-c", "kill -KILL $$"), 137), (("sh", "-c", "exit 255"), 255), (("not-there",), 127)]
+)
+def test_the_end_of_the_command_is_the_end_of_the_proxy(xapi: Xapi, command: tuple[str, ...], code: int) -> None:
+    with Server([request(), send(OK)]) as server:
+        outcome = xapi("proxy", "--", *command, env=bearing(server))
+
+    assert outcome.code == code
+    assert server.received == []
+
+
+def test_sigterm_reaches_the_command(xapi: Xapi) -> None:
+    with Server([request(), send(OK)]) as server:
+        process = xapi.start(
+            "proxy", "--", "sh", "-c", "trap 'exit 9' TERM; echo; sleep 60 & wait", env=bearing(server)
+        )
+        assert process.stdout
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(30) == 9
+
+
+def test_sighup_ends_the_proxy_with_its_exit_code(xapi: Xapi) -> None:
+    with Server([request(), send(OK)]) as server:
+        process, settings = start(xapi, bearing(server), "--write")
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, out, err.count(b"error")) == (129, b"", 0)
+    assert not Path(settings["XAPI_PROXY_SOCKET"]).parent.exists()
+
+
+@pytest.mark.parametrize("on_sigterm", ["trap 'echo ended; exit' TERM", "trap '' TERM"], ids=["ends", "ignores it"])
+@pytest.mark.slow
+def test_after_max_time_the_command_ends_too(xapi: Xapi, on_sigterm: str) -> None:
+    script = f"{on_sigterm}; echo $$; while :; do sleep 0.1; done"
+    with Server([request(), send(OK)]) as server:
+        outcome = xapi("proxy", "--max-time", "2.2", "--", "sh", "-c", script, env=bearing(server))
+
+    number, *rest = outcome.out.split()
+    assert outcome.code == 12
+    assert outcome.err == "xapi: error: the command did not finish within 2.2 s; raise --max-time\n"
+    assert rest == (["ended"] if "ended" in on_sigterm else [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number), 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ['rmdir "$PWD"; exec "$@" --socket api.sock', 'exec "$@" --socket ""'],
+    ids=["in a deleted directory", "without a path"],
+)
+def test_a_socket_without_a_usable_path_is_a_usage_error(xapi: Xapi, tmp_path: Path, command: str) -> None:
+    (tmp_path / "directory").mkdir()
+    env = {"XAPI_BASE_URL": "http://api.test", "XAPI_TOKEN": TOKEN}
+    process = xapi.start("proxy", env=env, cwd=tmp_path / "directory", argv=("sh", "-c", command, "sh", str(PROGRAM)))
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert err.decode() in {
+        "xapi: error: --socket: the path is relative, and the current directory was deleted; give an absolute path\n",
+        "xapi: error: --socket is empty; give a value, or omit the option\n",
+    }
+
+
+def test_an_invalidated_token_is_renewed_once_for_all_clients(xapi: Xapi, sandbox: Sandbox) -> None:
+    async def call_all(running: Proxy) -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=64)
+        async with httpx.AsyncClient(
+            base_url=running.url, headers=running.headers, trust_env=False, timeout=60, limits=limits
+        ) as client:
+            await client.get("/x-api/me")
+            sandbox.revoke_tokens()
+            calls = [client.post("/x-api/echo", content=b"%d" % number) for number in range(64)]
+            return await asyncio.gather(*calls)
+
+    with proxy(xapi, sandbox.settings) as running:
+        responses = asyncio.run(call_all(running))
+
+    assert [each.status_code for each in responses] == [200] * 64
+    assert [each.json()["text"] for each in responses] == [str(number) for number in range(64)]
+    assert sandbox.logins == 2
+
+
+def test_the_same_body_is_sent_again_after_a_401(xapi: Xapi, sandbox: Sandbox) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(64):
+            yield b"x" * 65_536
+
+    with proxy(xapi, sandbox.settings) as running, running.client() as client:
+        client.get("/x-api/me")
+        sandbox.revoke_tokens()
+        echo = client.post("/x-api/echo", content=chunks()).json()
+
+    assert echo.get("length") == 64 * 65_536, echo
+
+
+def test_bodies_of_any_size_take_constant_memory(xapi: Xapi) -> None:
+    body = response("200 OK", b"", f"Content-Length: {LARGE}") + b"y" * LARGE
+    with (
+        Server([request(), send(OK), request(), send(body)]) as server,
+        proxy(xapi, bearing(server)) as running,
+        running.client() as client,
+    ):
+        client.get("/")
+        before = running.memory()
+        with client.stream("POST", "/", content=b"x" * LARGE) as streamed:
+            size = sum(map(len, streamed.iter_raw()))
+
+        assert size == LARGE
+        assert running.memory() - before < 16 * 2**20
+
+
+def test_a_body_is_passed_on_as_it_arrives_in_both_directions(xapi: Xapi) -> None:
+    arrived, answered = threading.Event(), threading.Event()
+    first = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+
+    def expect_part(peer: Peer) -> None:
+        while b"part" not in peer.received:
+            peer.read_some()
+        arrived.set()
+
+    def parts() -> Iterator[bytes]:
+        yield b"part"
+        assert arrived.wait(30)
+        yield b"last"
+
+    steps: list[Step] = [
+        expect_part,
+        head(),
+        request(),
+        send(first),
+        wait_for(answered),
+        send(b"4\r\nrest\r\n0\r\n\r\n"),
+    ]
+    with (
+        Server(steps) as server,
+        proxy(xapi, bearing(server)) as running,
+        running.client() as client,
+        client.stream("POST", "/", content=parts()) as streamed,
+    ):
+        blocks = streamed.iter_raw()
+        assert next(blocks) == b"first"
+        answered.set()
+        assert b"".join(blocks) == b"rest"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: %b\r\nOrigin: http://evil.test\r\n%b\r\n",
+        b"CONNECT evil.test:443 HTTP/1.1\r\nHost: %b\r\n%b\r\n",
+        b"TRACE / HTTP/1.1\r\nHost: %b\r\n%b\r\n",
+        b"GET http://evil.test/ HTTP/1.1\r\nHost: %b\r\n%b\r\n",
+        b"POST / HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /",
+        b"POST / HTTP/1.1\r\nHost: %b\r\n%bTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: %b\r\n%bContent-Length : 3\r\n\r\nabc",
+        b"GET / HTTP/1.1\nHost: %b\n%b\n",
+    ],
+)
+def test_what_is_refused_does_not_reach_the_api(xapi: Xapi, given: bytes) -> None:
+    with Server([request(), send(OK)]) as server, proxy(xapi, bearing(server)) as running:
+        host = "{}:{}".format(*running.address).encode()
+        key = f"Authorization: Bearer {running.settings['XAPI_TOKEN']}\r\n".encode()
+        data = given % (host, key) if given.count(b"%b") == 2 else given % host if b"%b" in given else given
+        with socket.create_connection(running.address, timeout=30) as connection:
+            connection.sendall(data)
+            reply = connection.recv(65_536)
+
+        status = int(reply.split()[1])
+        assert status in {400, 401, 403, 421, 501}
+        assert json.loads(reply.partition(b"\r\n\r\n")[2])["message"].startswith("xapi proxy: ")
+        assert server.received == []
+
+
+def test_only_allowed_calls_are_forwarded(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings, "--port", "0", "--allow", "GET /x-api/*") as running, running.client() as client:
+        assert client.get("/x-api/me").status_code == 200
+        refusal = client.delete("/x-api/me")
+
+    assert (refusal.status_code, refusal.json()["error"]) == (403, "not-allowed")
+    assert sandbox.requests == 1
+
+
+def test_a_refusal_because_of_the_flag_says_to_omit_it(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings, "--port", "0", "--read-only") as running, running.client() as client:
+        refusal = client.post("/x-api/echo", content=b"x")
+
+    assert refusal.json()["message"].endswith("; start the proxy without --read-only to send it")
+
+
+def test_read_only_mode_of_a_profile_applies_unless_write_is_given(xapi: Xapi, sandbox: Sandbox) -> None:
+    write_config(xapi, "[profiles.default]\nread_only = true\n")
+    with proxy(xapi, sandbox.settings) as running, running.client() as client:
+        refusal = client.post("/x-api/echo", content=b"x")
+        assert client.get("/x-api/me").status_code == 200
+    with proxy(xapi, sandbox.settings, "--port", "0", "--write") as running, running.client() as client:
+        assert client.post("/x-api/echo", content=b"x").json()["text"] == "x"
+
+    assert (refusal.status_code, refusal.json()["error"]) == (403, "read-only")
+    assert refusal.json()["message"].endswith("; start the proxy with --write to send it")
+    assert sandbox.requests == 2
+
+
+def test_redirects_and_links_lead_to_the_proxy_and_cookies_are_dropped(xapi: Xapi) -> None:
+    script: list[Step] = [request()]
+    with Server(script) as server:
+        script.append(
+            send(
+                response(
+                    "302 Found",
+                    b"",
+                    f"Location: {server.url}/next?a=b",
+                    f'Link: <{server.url}/2>; rel="next", <https://other.test/>; rel="help"',
+                    "Set-Cookie: session=secret",
+                    "X-Other: kept",
+                )
+            )
+        )
+        with proxy(xapi, bearing(server)) as running, running.client() as client:
+            found = client.get("/old")
+
+    assert found.headers["Location"] == f"{running.url}/next?a=b"
+    assert found.headers["Link"] == f'<{running.url}/2>; rel="next", <https://other.test/>; rel="help"'
+    assert found.headers["X-Other"] == "kept"
+    assert "Set-Cookie" not in found.headers
+
+
+def test_every_spelling_of_the_origin_leads_to_the_proxy_and_no_other_origin_does(xapi: Xapi) -> None:
+    own = ["http://api.test/a", "http://api.test:80/a", "HTTP://API.Test/a", "//api.test/a", "//api.test:80/a"]
+    other = ["http://api.test:81/a", "https://api.test/a", "//api.test.evil.test/a", "http://api.test@x.test/a", "/a"]
+    link = ", ".join(f'<{each}>; rel="next"' for each in own + other)
+    headers = [f"Link: {link}", f"Content-Location: {own[3]}", f"Location: {own[1]}"]
+    with Server([request(), send(response("201 Created", b"", *headers))]) as server:  # an HTTP proxy
+        env = {"XAPI_BASE_URL": "http://api.test", "XAPI_TOKEN": TOKEN, "HTTP_PROXY": server.url}
+        with proxy(xapi, env) as running, running.client() as client:
+            found = client.post("/")
+
+    assert found.headers["Location"] == found.headers["Content-Location"] == f"{running.url}/a"
+    rewritten = [f"{running.url}/a"] * len(own) + other
+    assert found.headers["Link"] == ", ".join(f'<{each}>; rel="next"' for each in rewritten)
+
+
+def test_a_rejected_fresh_token_is_passed_on_as_401(xapi: Xapi) -> None:
+    rejection = response("401 Unauthorized", b'{"error":"own"}', "WWW-Authenticate: Bearer")
+    with (
+        Server([request(), send(rejection)]) as server,
+        proxy(xapi, bearing(server)) as running,
+        running.client() as client,
+    ):
+        found = client.get("/")
+
+    assert (found.status_code, found.content) == (401, b'{"error":"own"}')
+
+
+def test_a_failed_login_is_502_until_the_password_is_corrected(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(MASTER.password)
+    settings = {"base_url": sandbox.base_url, "username": MASTER.email, "password_command": ["cat", str(file)]}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    write_config(xapi, "\n".join(['default_profile = "work"', "[profiles.work]", *lines, ""]))
+    with proxy(xapi, {}) as running, running.client() as client:
+        client.get("/x-api/me")
+        file.write_text("")
+        sandbox.revoke_tokens()
+        failed = client.get("/x-api/me")
+        file.write_text(MASTER.password)
+        corrected = failed
+        while corrected.status_code == 502:  # for two seconds, no login is tried
+            time.sleep(0.05)
+            corrected = client.get("/x-api/me")
+
+    assert (failed.status_code, failed.json()["error"]) == (502, "auth")
+    assert failed.json()["message"].startswith("xapi proxy: ")
+    assert corrected.json()["email"] == MASTER.email
+
+
+def test_another_password_is_tried_at_once_and_the_same_one_is_not(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text(MASTER.password)
+    settings = {"base_url": sandbox.base_url, "username": MASTER.email, "password_command": ["cat", str(file)]}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    write_config(xapi, "\n".join(["[profiles.work]", *lines, ""]))
+    with proxy(xapi, {}, "--port", "0", "--profile", "work") as running, running.client() as client:
+        client.get("/x-api/me")
+        sandbox.revoke_tokens()
+        file.write_text("wrong")
+        rejected, repeated = client.get("/x-api/me"), client.get("/x-api/me")
+        file.write_text(MASTER.password)
+        corrected = client.get("/x-api/me")
+
+    assert (rejected.status_code, repeated.status_code, corrected.status_code) == (502, 502, 200)
+    hint = "check the password from password_command, and the username"
+    assert f"was rejected (400 invalid_grant); {hint}" in rejected.json()["message"]
+    assert "less than a minute ago" in repeated.json()["message"]
+    assert repeated.json()["message"].endswith("or run `xapi login --profile work`")  # as `request` says it
+
+
+def test_a_failure_has_the_hint_that_request_prints(xapi: Xapi) -> None:
+    with Server([request(), reset()]) as server:
+        with proxy(xapi, bearing(server)) as running, running.client() as client:
+            failed = client.get("/")
+        printed = xapi("request", "/", env=bearing(server)).err
+
+    assert printed.endswith("; run `xapi doctor` to check the connection\n")
+    assert (failed.status_code, failed.json()["message"]) == (
+        502,
+        printed.strip().replace("xapi: error:", "xapi proxy:"),
+    )
+
+
+def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> None:
+    env = {"XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": TOKEN}
+    with proxy(xapi, env) as running, running.client() as client:
+        unreachable = client.get("/")
+    request_error = xapi("request", "/", env=env).err
+    with (
+        Server([request(), sleep(60)]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+        running.client() as client,
+    ):
+        late = client.get("/")
+
+    assert (unreachable.status_code, unreachable.json()["error"]) == (502, "network")
+    assert unreachable.json()["message"] == request_error.strip().replace("xapi: error:", "xapi proxy:")
+    assert (late.status_code, late.json()["error"]) == (504, "timeout")
+    assert "within 1 s" in late.json()["message"]
+
+
+def test_a_truncated_response_is_truncated_for_the_client_too(xapi: Xapi) -> None:
+    truncated = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    with (
+        Server([request(), send(truncated)]) as server,
+        proxy(xapi, bearing(server)) as running,
+        running.client() as client,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
+        client.get("/")
+
+
+def test_a_client_that_leaves_ends_its_call(xapi: Xapi) -> None:
+    gone = threading.Event()
+
+    def wait_for_end(peer: Peer) -> None:
+        try:
+            peer.read_some()
+        finally:
+            gone.set()
+
+    with Server([request(), wait_for_end]) as server, proxy(xapi, bearing(server)) as running:
+        with socket.create_connection(running.address) as connection:
+            key = running.settings["XAPI_TOKEN"]
+            host = "{}:{}".format(*running.address)
+            connection.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+            while not server.received or b"\r\n\r\n" not in server.received[0]:
+                assert gone.wait(0.01) is False
+        assert gone.wait(30)
+
+
+def test_pipelined_requests_and_special_statuses_are_framed_correctly(xapi: Xapi) -> None:
+    replies = [
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",  # to HEAD
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\nb\r\n0\r\nX: y\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\nuntil the end",
+    ]
+    with Server(*([request(), send(reply)] for reply in replies)) as server, proxy(xapi, bearing(server)) as running:
+        host = "{}:{}".format(*running.address)
+        key = f"Authorization: Bearer {running.settings['XAPI_TOKEN']}"
+        lines = ["GET /0", "GET /1", "GET /2", "HEAD /3", "GET /4", "GET /5"]
+        last = "Connection: close\r\n"
+        requests = [
+            f"{line} HTTP/1.1\r\nHost: {host}\r\n{key}\r\n{last if line.endswith('5') else ''}\r\n" for line in lines
+        ]
+        received = running.exchange("".join(requests).encode())
+
+    assert received == (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"
+        b"HTTP/1.1 204 No Content\r\n\r\n"
+        b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 5\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\nd\r\nuntil the end\r\n0\r\n\r\n"
+    )
+    assert [heads(each)[0] for each in server.received] == [f"{line} HTTP/1.1" for line in lines]
+
+
+def test_a_client_that_expects_it_gets_100_continue_before_it_sends_the_body(xapi: Xapi, sandbox: Sandbox) -> None:
+    with proxy(xapi, sandbox.settings) as running, socket.create_connection(running.address, timeout=30) as connection:
+        host = "{}:{}".format(*running.address)
+        key = running.settings["XAPI_TOKEN"]
+        start = f"POST /x-api/echo HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
+        connection.sendall(f"{start}Expect: 100-continue\r\nContent-Length: 4\r\nConnection: close\r\n\r\n".encode())
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"body")
+        received = b""
+        while block := connection.recv(65_536):
+            received += block
+
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b'"text":"body"' in received
+    assert b'"expect"' not in received
+
+
+def test_headers_that_do_not_arrive_are_408(xapi: Xapi) -> None:
+    with (
+        Server([request(), send(OK)]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+    ):
+        reply = running.exchange(b"GET / HTTP/1.1\r\nHost: ")
+
+    assert reply.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert server.received == []
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--port", "0", "--socket", "x"), "--socket cannot be combined with --port"),
+        (("--allow", "GET"), "--allow 'GET' is not METHOD PATH"),
+        (("--port", "70000"), "70000"),
+        (("--socket", "x" * 200), "is too long for a socket"),
+        (("--socket", "/dev/null"), "/dev/null exists and is not a socket"),
+    ],
+)
+def test_options_that_are_not_valid_are_refused(xapi: Xapi, args: tuple[str, ...], message: str) -> None:
+    outcome = xapi("proxy", *args, env={"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_TOKEN": TOKEN})
+
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_socket_that_is_in_use_is_kept_and_one_that_was_left_behind_is_replaced(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    path = tmp_path / "api.sock"
+    with proxy(xapi, sandbox.settings, "--socket", str(path)):
+        outcome = xapi("proxy", "--socket", str(path), env=sandbox.settings)
+        assert (outcome.code, "another process listens on" in outcome.err) == (2, True)
+
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with proxy(xapi, sandbox.settings, "--socket", str(path)):
+        assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_without_credentials_nothing_is_served(xapi: Xapi) -> None:
+    outcome = xapi("proxy", "--", "echo", "run", env={"XAPI_BASE_URL": "http://127.0.0.1:9", "XAPI_USERNAME": "me"})
+
+    assert (outcome.code, outcome.out) == (10, "")

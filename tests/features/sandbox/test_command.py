@@ -1,0 +1,109 @@
+"""`xapi sandbox` prints its settings as shell assignments and serves until it is stopped."""
+
+import shlex
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.support.program import Xapi
+from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
+
+
+def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    assert process.stdout
+    lines = [process.stdout.readline().decode().rstrip("\n") for _ in range(5)]
+    assert all(line.startswith("export ") for line in lines)
+    return dict(shlex.split(line)[1].split("=", 1) for line in lines)
+
+
+def test_the_sandbox_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
+    process = xapi.start("sandbox")
+
+    settings = assignments_of(process)
+    base_url = settings.pop("XAPI_BASE_URL")
+    assert settings == {
+        "XAPI_USERNAME": MASTER.email,
+        "XAPI_PASSWORD": MASTER.password,
+        "XAPI_SANDBOX_MEMBER_USERNAME": MEMBER.email,
+        "XAPI_SANDBOX_MEMBER_PASSWORD": MEMBER.password,
+    }
+    assert httpx.get(f"{base_url}/x-api/me", trust_env=False).status_code == 401
+
+
+def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
+    script = """
+        xapi sandbox >settings 2>/dev/null & server=$!
+        until [ "$(wc -l <settings)" -eq 5 ]; do sleep 0.1; done
+        eval "$(cat settings)"
+        xapi login && xapi request /x-api/me
+        XAPI_USERNAME=$XAPI_SANDBOX_MEMBER_USERNAME XAPI_PASSWORD=$XAPI_SANDBOX_MEMBER_PASSWORD xapi request /x-api/me
+        echo $?
+        kill $server
+    """
+    process = xapi.start(script, argv=("sh", "-c"))
+    out, err = process.communicate(timeout=60)
+
+    response, refusal, code = out.decode().splitlines()
+    assert response == '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}'
+    assert '"insufficient_scope"' in refusal
+    assert code == "4"
+    assert "master rights" in err.decode()
+
+
+def test_if_the_default_port_is_in_use_a_free_one_is_selected(xapi: Xapi) -> None:
+    with socket.socket() as other:
+        with suppress(OSError):  # another process uses it already
+            other.bind(("127.0.0.1", 8765))
+            other.listen()
+        process = xapi.start("sandbox")
+        settings = assignments_of(process)
+
+        assert process.stderr
+        assert process.stderr.readline() == b"xapi: port 8765 is in use: listening on another one\n"
+        assert settings["XAPI_BASE_URL"] != "http://127.0.0.1:8765"
+        assert httpx.get(f"{settings['XAPI_BASE_URL']}/x-api/me", trust_env=False).status_code == 401
+
+
+def test_port_and_expires_in_are_used(xapi: Xapi) -> None:
+    with Sandbox() as server:
+        port = server.base_url.rpartition(":")[2]
+    settings = assignments_of(xapi.start("sandbox", "--port", port, "--expires-in", "7"))
+
+    assert settings["XAPI_BASE_URL"] == f"http://127.0.0.1:{port}"
+    grant = {"grant_type": "password", "username": MASTER.email, "password": MASTER.password}
+    response = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False)
+    assert response.json()["expires_in"] == 7
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int) -> None:
+    process = xapi.start("sandbox")
+    assignments_of(process)
+    process.send_signal(number)
+
+    assert process.wait(30) == code
+    assert process.stderr
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:
+    port = sandbox.base_url.rpartition(":")[2]
+
+    result = xapi("sandbox", "--port", port)
+    assert (result.code, result.out, result.err) == (
+        2,
+        "",
+        f"xapi: error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port\n",
+    )
+
+
+@pytest.mark.parametrize("args", [("--port", "70000"), ("--port", "x"), ("--expires-in", "0"), ("stray",)])
+def test_an_invalid_option_is_reported_in_one_line(xapi: Xapi, args: tuple[str, ...]) -> None:
+    result = xapi("sandbox", *args)
+
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith("xapi: error: ")

@@ -1,0 +1,398 @@
+"""`xapi batch`: send one request for each line of JSON."""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self
+
+import typer
+
+from xapi_cli import errors
+from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
+from xapi_cli.errors import ClosedPipe, Interrupted, InvalidLine, OutputError, UsageError, XapiError
+from xapi_cli.features.batch import lines
+from xapi_cli.features.batch.journal import Journal, Stored
+from xapi_cli.features.batch.lines import Line, LineReader, Members, Shard
+from xapi_cli.features.batch.rate import parse_rate
+from xapi_cli.features.batch.results import Result, Tally, Task, error_line, response_line
+from xapi_cli.features.batch.runner import Runner
+from xapi_cli.http import retry
+from xapi_cli.http.send import Call
+from xapi_cli.request.reason import reason
+from xapi_cli.system.files import Replacement, comparable, write_error
+from xapi_cli.system.redact import redact_url
+from xapi_cli.system.render import printable
+
+if TYPE_CHECKING:
+    from xapi_cli.features.batch.table import Table
+    from xapi_cli.runtime import Runtime
+    from xapi_cli.system.progress import Lines
+    from xapi_cli.system.terminal import Terminal
+
+_BUFFER = 1024 * 1024  # bytes of lines that are written together
+_MAX_NAMED = 10  # lines
+
+File = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="The input; without it, or with -, stdin.", show_default=False)
+]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="Maximum number of requests in flight.")
+]
+Ordered = Annotated[bool, typer.Option("--ordered", help="Print the responses in the order of the input.")]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop sending after the first line that fails.")]
+JournalFile = Annotated[
+    str | None,
+    typer.Option("--journal", metavar="FILE", help="Store the responses in FILE, so that the batch can be resumed."),
+]
+FailedFile = Annotated[
+    str | None,
+    typer.Option("--failed", metavar="FILE", help="Write the input lines that failed to FILE, ready for another run."),
+]
+ShardOption = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="I/N", help="Send only shard I of N; each line belongs to exactly one shard."),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="N[/s|/m]", help="Send at most N requests per second or minute, retries included."),
+]
+
+
+@settings_flags(*ACCOUNT, *CALLS, "retry")
+def batch(
+    ctx: typer.Context,
+    file: File = None,
+    jobs: Jobs = 16,
+    ordered: Ordered = False,
+    fail_fast: FailFast = False,
+    journal: JournalFile = None,
+    failed: FailedFile = None,
+    shard: ShardOption = None,
+    rate: Rate = None,
+) -> None:
+    """Send many requests concurrently, one for each line of JSON.
+
+    Each line is an object; only path is required:
+
+    \b
+      {"id": 7, "method": "POST", "path": "/x-api/echo",
+       "query": {"a": "b"}, "headers": {"X-Run": "1"},
+       "json": {"name": "Demo"}}
+
+    Use "data" instead of "json" to send text. Prints one line of JSON for each
+    response, as soon as it is complete, with id, line, status, headers,
+    elapsed_ms and the body (json, text or base64). A line that failed has id,
+    line and error. If stdout is a terminal, prints one line per call instead:
+    line number, status, method, path and time, or the error. To resume an
+    interrupted batch, run it again with the same --journal.
+
+    Examples:
+
+    \b
+      seq 99 | jq -c '{path: "/x-api/echo", json: .}' |
+        xapi batch
+      xapi batch --ordered -j 32 --retry 3 requests.jsonl
+      xapi batch --journal run.journal requests.jsonl
+      xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
+    """
+    context: Runtime = ctx.obj
+    terminal = context.terminal
+    selected = None if shard is None else lines.parse_shard(shard)
+    per_second = None if rate is None else parse_rate(rate)
+    resolve = lines.resolver(context)
+    with ExitStack() as stack:
+        terminal.write(b"")  # raises if stdout is closed
+        source = _open_input(file, terminal, stack)
+        _check_files({"--journal": journal, "--failed": failed, "the request log": context.log_path}, source, terminal)
+        progress = _progress(source, terminal, stack)
+        stored = None if journal is None else _open_journal(journal, context, selected, source, stack)
+        rejects = None if failed is None else stack.enter_context(_Rejects(failed))
+        output = _Output(context, stored, rejects)
+        reader = LineReader(source, digests=stored is not None)
+        runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, fail_fast=fail_fast)
+        stack.enter_context(runner)
+        error: XapiError | None = None
+        try:
+            for results in runner.run(_tasks(reader, selected, stored, resolve)):
+                output.write(results)
+                if progress is not None:
+                    _show(progress, reader.position, output.tally, len(runner.unfinished()))
+            if stored is not None and reader.digest:
+                stored.end_input(reader.digest, reader.count)
+        except (ClosedPipe, OutputError):
+            raise
+        except XapiError as reason:
+            error = reason
+        finally:
+            output.write(runner.rest())
+    _report(context, output, runner, error, _hint(output.tally, failed, fail_fast=fail_fast), journal)
+
+
+# before anything is sent
+
+
+def _open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> BinaryIO:
+    """Return the file *name*, which *stack* closes, or stdin if it is None or `-`."""
+    if name in (None, "-"):
+        stdin = terminal.noted_stdin("lines")
+        if stdin is None:
+            raise UsageError("stdin is closed", hint="name an input FILE")
+        return stdin
+    shown = printable(str(name))
+    try:
+        file = stack.enter_context(open(str(name), "rb", buffering=0))  # noqa: SIM115 - the stack closes it
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name is not valid"
+        raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
+    if terminal.stdout_is(os.fstat(file.fileno())):
+        raise UsageError(f"stdout is redirected to {shown}, the input file", hint="redirect it to another file")
+    return file
+
+
+def _check_files(names: dict[str, str | None], source: BinaryIO, terminal: "Terminal") -> None:
+    """Raise UsageError if two of the files *names*, the input and stdout are the same: one would destroy the other."""
+    roles: dict[str, str] = {}
+    for role, name in names.items():
+        if name is None:
+            continue
+        with suppress(OSError, ValueError):  # the file does not exist yet
+            status = os.stat(name)
+            is_input = os.path.samestat(status, os.fstat(source.fileno()))
+            if is_input or (role != "the request log" and terminal.stdout_is(status)):
+                raise _same("FILE" if is_input else "stdout", role)
+        if (other := roles.setdefault(comparable(name), role)) != role:
+            raise _same(other, role)
+
+
+def _same(one: str, other: str) -> UsageError:
+    return UsageError(f"{one} and {other} are the same file", hint="use two different files")
+
+
+def _open_journal(name: str, context: "Runtime", selected: Shard | None, source: BinaryIO, stack: ExitStack) -> Journal:
+    """Return the journal *name*; checks that *source* has not changed, if it is a file."""
+    journal = stack.enter_context(Journal(name, context.identity.key, str(selected) if selected else None))
+    if _size_of(source) is not None:
+        start, reader = source.tell(), LineReader(source, digests=True)
+        for _ in reader:
+            pass
+        source.seek(start)
+        journal.end_input(reader.digest, reader.count)
+    if journal.damaged:
+        damaged = "1 damaged line" if journal.damaged == 1 else f"{journal.damaged:,} damaged lines"
+        context.terminal.warn(f"{damaged} in the journal {printable(name)} ignored; the requests are sent again")
+    if begun := sorted(journal.begun):
+        requests = "1 request was" if len(begun) == 1 else f"{len(begun):,} requests were"
+        numbers = ", ".join(map(str, begun[:_MAX_NAMED])) + (", …" if len(begun) > _MAX_NAMED else "")
+        problem = f"{requests} in flight when an earlier run ended, and may have been processed"
+        context.terminal.warn(f"{problem}; sending again: line {numbers}")
+    return journal
+
+
+def _size_of(source: BinaryIO) -> int | None:
+    status = os.fstat(source.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _progress(source: BinaryIO, terminal: "Terminal", stack: ExitStack) -> "Lines | None":
+    if not terminal.shows_progress or source.isatty():
+        return None
+    from xapi_cli.system.progress import Lines
+
+    return stack.enter_context(terminal.during(Lines(_size_of(source))))
+
+
+def _show(progress: "Lines", position: int, tally: Tally, in_flight: int) -> None:
+    progress.lines, progress.failed, progress.retries = tally.lines, tally.failed, tally.retries
+    progress.done = position * tally.lines // max(1, tally.lines + in_flight)
+
+
+# the lines
+
+
+class Source(NamedTuple):
+    """What a result needs of its input line: the JSON text of its *ident*, and the result that a journal has stored."""
+
+    line: Line
+    ident: str = "null"
+    shown: tuple[str, str] = ("-", "-")  # method and path
+    stored: Stored | None = None
+
+
+def _tasks(
+    reader: LineReader, selected: Shard | None, journal: Journal | None, resolve: Callable[[Members], Call]
+) -> Iterator[Task]:
+    """Yield the task of each line in the shard *selected*."""
+    for line in reader:
+        if selected is not None and not selected.contains(line.number):
+            continue
+        stored = None if journal is None else journal.restore(line.number, line.digest)
+        ident, call, failure, begin = "null", None, None, None
+        try:
+            members = lines.members(line.data)
+            ident = members.ident
+            call = resolve(members)
+        except UsageError as error:
+            failure = error if isinstance(error, InvalidLine) else InvalidLine(error.message, hint=error.hint)
+        shown = ("-", "-") if call is None else (call.method, call.url)
+        if stored is not None:
+            source = Source(line, ident, shown, stored)
+            yield Task(line.number, code=stored.code, source=source)
+            continue
+        if journal is not None and call is not None and call.method not in retry.IDEMPOTENT:
+            begin = partial(journal.begin, line.number)
+        yield Task(line.number, call, failure, begin=begin, source=Source(line, ident, shown))
+
+
+class _Rejects:
+    """The file of --failed, which gets the input lines that failed; it is put in place however the batch ends."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._file = name, Replacement(name)
+
+    def __enter__(self) -> Self:
+        try:
+            self._file.open()
+        except (OSError, ValueError) as error:
+            raise write_error(self._name, error) from error
+        return self
+
+    def write(self, line: bytes) -> None:
+        try:
+            self._file.write(line if line.endswith(b"\n") else line + b"\n")
+        except OSError as error:
+            self._file.close()
+            raise write_error(self._name, error) from error
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._file.commit()
+        except (OSError, ValueError) as error:
+            self._file.close()
+            if kind is None:
+                raise write_error(self._name, error) from error
+
+
+def _table(terminal: "Terminal") -> "Table":
+    from xapi_cli.features.batch.table import Table
+
+    return Table(lambda: terminal.stdout_columns, terminal.style)
+
+
+class _Output:
+    """Write the output lines of results, to the *journal* first, and the input lines that failed to *rejects*."""
+
+    def __init__(self, context: "Runtime", journal: Journal | None, rejects: _Rejects | None) -> None:
+        self._terminal, self._base_url = context.terminal, context.base_url
+        self._journal, self._rejects = journal, rejects
+        self.tally = Tally()
+        self.table = _table(self._terminal) if self._terminal.stdout_is_terminal else None
+
+    def write(self, results: list[Result]) -> None:
+        """Write the lines of *results* together, because each write is a system call."""
+        ready: list[bytes] = []
+        for result in results:
+            ready.append(self._line(result))
+            if sum(map(len, ready)) > _BUFFER:
+                self._flush(ready)
+        self._flush(ready)
+
+    def _flush(self, ready: list[bytes]) -> None:
+        data = b"".join(ready)
+        ready.clear()
+        if self._journal is not None:
+            self._journal.flush()
+        if data:
+            self._terminal.write(data)
+
+    def _line(self, result: Result) -> bytes:
+        """Return the line of *result*, or its row in the table, after storing it."""
+        source: Source = result.task.source
+        number, stored, error = source.line.number, source.stored, result.error
+        code, kind, message = result.code, result.kind, ""
+        if stored is not None and self._journal is not None:
+            line, kind = self._journal.line(stored), stored.kind
+            self.tally.restored += 1
+        elif error is not None:
+            message = self._terminal.redactor.redact(str(error))
+            line = error_line(number, source.ident, error, message)
+        else:
+            line = response_line(result, source.ident)
+        if self._journal is not None and stored is None and self._is_kept(result):
+            self._journal.store(number, source.line.digest, code, kind, line)
+        self.tally.count(code, kind, error)
+        self.tally.retries += result.retries
+        if code and self._rejects is not None:
+            if source.line.data is None:
+                self._terminal.warn(f"line {number:,} is too long and was not written to the file of --failed")
+            else:
+                self._rejects.write(source.line.data)
+        if self.table is None:
+            return line + b"\n"
+        if code and not message:
+            message = self._terminal.redactor.redact(_reason(line) or "")
+        method, url = source.shown
+        path = redact_url(url).removeprefix(self._base_url)
+        return self.table.row(number, kind, method, path, None if stored else result.elapsed_ms, message)
+
+    @staticmethod
+    def _is_kept(result: Result) -> bool:
+        """Return whether a journal keeps *result*; what --retry repeats is sent again by the next run instead."""
+        if result.error is not None:
+            return result.error.is_stored
+        call = result.task.call
+        return not (result.status in retry.STATUSES and call is not None and call.method in retry.IDEMPOTENT)
+
+
+def _reason(line: bytes) -> str | None:
+    """Return the reason of the API in the output *line* of a response."""
+    members = json.loads(line)
+    body = members["text"] if "text" in members else json.dumps(members.get("json", ""))
+    return reason(body.encode("utf-8", "replace"), members["headers"].get("content-type", ""))
+
+
+# the end
+
+
+def _report(
+    context: "Runtime", output: _Output, runner: Runner, error: XapiError | None, hint: str, journal: str | None
+) -> None:
+    """Report the outcome in one line; if the batch failed, raise an error with that line."""
+    tally = output.tally
+    summary = tally.summary(runner.pauses)
+    if isinstance(error, Interrupted):
+        missing = len(runner.unfinished())
+        unfinished = f"; {missing:,} {'line has' if missing == 1 else 'lines have'} no result" if missing else ""
+        resume = "use --journal FILE to be able to resume a batch"
+        context.terminal.end_interruption(before_message=True)
+        context.terminal.note(
+            f"stopped early: {summary}{unfinished}; {'run the same command again to resume' if journal else resume}"
+        )
+        raise error
+    if error is not None:
+        raise type(error)(f"{error.message}; {summary}" if tally.lines else error.message, hint=error.hint)
+    if not tally.exit_code:
+        context.terminal.note(summary)
+        return
+    if tally.failed > 1 and tally.cause is not None and output.table is None:
+        message, shared = tally.cause
+        summary, hint = f"{summary}: {message}", shared or hint
+    raise errors.of_exit_code(tally.exit_code)(summary, hint=hint)
+
+
+def _hint(tally: Tally, failed: str | None, *, fail_fast: bool) -> str:
+    """Return what to do about the lines that failed."""
+    if fail_fast and tally.failed:
+        return "no more lines were sent (--fail-fast)"
+    hint = f"see {'its line' if tally.failed == 1 else 'their lines'} on stdout"
+    if failed is None:
+        return hint
+    if tally.invalid:
+        hint += (
+            f", correct the invalid {'line' if tally.invalid == 1 else 'lines'} in {printable(failed)}, then send it"
+        )
+    else:
+        hint += f", or send {printable(failed)} again"
+    return hint

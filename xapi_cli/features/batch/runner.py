@@ -1,0 +1,453 @@
+"""Send many requests on threads. This is the part of `batch` that other commands use too, such as `each`.
+
+    with Runner(context, jobs=16, ordered=True) as runner:
+        for results in runner.run(tasks):  # an iterator of Task
+            for result in results: ...  # a Result each
+
+*tasks* is consumed lazily, by one of the threads at a time, and may block, for example in a read of stdin: a request
+is sent as soon as its task is there. An exception that it raises ends the run: what is in flight finishes, then `run`
+raises it. `run` yields a list whenever results are complete, and an empty one several times per second, so that the
+caller can show its progress. Everything else happens in the main thread: it handles signals, performs logins (which
+may prompt) and consumes the results.
+
+Back-pressure: at most 4·N tasks are between taken and consumed, and a result is consumed when the caller asks for the
+next list. If results are ordered, task n + 4·N is thus not taken before the result of task n was consumed. A thread
+that has a task never waits for the consumption of another one, so there is no deadlock. A body of more than 256 KiB
+waits in an unnamed temporary file.
+
+A run stops when a result fails (with *fail_fast*), when --max-time expires, on a signal, or when `stop` is called.
+Every wait of a thread, for the rate, a retry or a pause of the API, then ends, and its task has no result. Requests in
+flight finish, except at --max-time, at the first signal if not *finishes*, and at the second one. The threads are
+daemons: one that waits for input does not keep the process from exiting. `unfinished` returns the tasks that were
+taken and have no result; those that were not taken are still in the iterator.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from xapi_cli import errors
+from xapi_cli.errors import (
+    BodyTooLarge,
+    Interrupted,
+    OutputError,
+    TimeoutExpired,
+    TokenRejected,
+    XapiError,
+)
+from xapi_cli.features.batch.rate import RateLimiter
+from xapi_cli.features.batch.results import MAX_BODY, Body, Result, Task
+from xapi_cli.http import authorization, retry
+from xapi_cli.http.decoding import decode
+from xapi_cli.http.send import Outcome, Sender
+from xapi_cli.http.urls import displayed_without_query
+from xapi_cli.system import signals
+from xapi_cli.system.render import decimal
+
+if TYPE_CHECKING:
+    from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.http.messages import Request, Response
+    from xapi_cli.http.send import Call
+    from xapi_cli.runtime import Runtime
+
+_CODING = b"content-encoding"
+MAX_REPLAYS = 5  # of a request after a 401: tokens may be revoked while many requests are in flight
+_TICK = 0.2  # seconds between two empty lists; Windows handles signals only between two waits
+_OTHER_DESCRIPTORS = 48  # that this process has open, and those of a login
+_DESCRIPTORS = 2  # of each request: its connection and its temporary file
+_T = TypeVar("_T")
+
+
+class _Stopped(Exception):
+    """The run stops; what waits has no result."""
+
+
+class _MainCall:
+    """An action for the main thread, for which another thread waits."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action, self._done = action, threading.Event()
+        self._value: object = None
+        self._error: BaseException | None = None
+
+    def perform(self) -> None:
+        try:
+            self._value = self._action()
+        except BaseException as error:
+            self._error = error
+            if not isinstance(error, Exception):  # a signal
+                raise
+        finally:
+            self._done.set()
+
+    def result(self) -> Any:
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _Current(threading.local):
+    """What a thread has to call before it sends, and how often it has sent again."""
+
+    begin: Callable[[], None] | None = None
+    retries = 0
+
+
+class Runner:
+    """Send tasks with the settings and the account of *context*, *jobs* at a time.
+
+    *rate* is in requests per second. With *ordered*, results have the order
+    of the tasks. With *fail_fast*, nothing more is sent after a result with another code than 0. If it *finishes*, the
+    requests in flight finish after the first signal. `pauses` counts the pauses that the API has asked for.
+    """
+
+    def __init__(
+        self,
+        context: "Runtime",
+        *,
+        jobs: int,
+        rate: float | None = None,
+        ordered: bool = False,
+        fail_fast: bool = False,
+        finishes: bool = False,
+    ) -> None:
+        self._context, self._terminal = context, context.terminal
+        self._base_url, self._deadline = context.base_url, context.deadline
+        self._retries = context.settings.retry
+        self._ordered, self._fail_fast, self._finishes = ordered, fail_fast, finishes
+        self._jobs = self._possible_jobs(jobs)
+        self._limiter = RateLimiter(rate)
+        self.pauses = 0
+        context.transport = self._transport = context.open_transport(on_request=self._before, on_response=self._after)
+        self.tokens = context.tokens(perform=self.in_main)
+        self._main = threading.get_ident()
+        self._current = _Current()
+        # Unlike the locks of other queues, the C methods of these are safe in signal handlers.
+        self._slots: SimpleQueue[None] = SimpleQueue()  # one for each task that may be taken
+        self._events: SimpleQueue[Any] = SimpleQueue()  # for the main thread
+        self._taking, self._gate = threading.Lock(), threading.Lock()
+        self._stopping = threading.Event()
+        self._open: dict[int, Task] = {}  # taken, by position, and without a result
+        self._dropped: list[Task] = []
+        self._held: dict[int, Result | None] = {}  # results that wait for earlier ones
+        self._taken = self._next = self._started = self._ended = 0
+        self._call: _MainCall | None = None  # the next one
+        self._signal: int | None = None
+        self._is_interruptible = True
+        self._failure: BaseException | None = None
+        self._handlers = signals.graceful_stop(self._on_signal)
+
+    def __enter__(self) -> Self:
+        self._handlers.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handlers.__exit__(None, None, None)
+        self.stop()
+        self._transport.close()  # requests in flight fail; nothing waits for them
+
+    def run(self, tasks: Iterator[Task]) -> Iterator[list[Result]]:
+        """Yield the results of *tasks*, as the description of the module says.
+
+        At the end, raises the exception that has stopped the run: TimeoutExpired for --max-time, Interrupted after a
+        signal, that of *tasks*, or one that is not about a single request, such as StoreError.
+        """
+        self._tasks = tasks
+        for _ in range(4 * self._jobs):
+            self._slots.put(None)
+        self._start_thread()
+        while self._ended < self._started and (self._open or not self._stopping.is_set()):
+            results = self._collect()
+            yield results
+            for _ in results:
+                self._slots.put(None)
+            if self._signal is not None and not isinstance(self._failure, Interrupted):
+                self._failure = Interrupted(self._signal)
+                self.stop()
+                if not self._finishes:
+                    break
+                self._note_interruption()
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                self._expire(self._deadline)
+                break
+        yield self.rest()
+        if self._failure is not None:
+            raise self._failure
+
+    def send(self, call: "Call") -> "Outcome":
+        """Return the final response to *call*, sent in this thread; its body is not read yet."""
+        sender = Sender(
+            self._transport,
+            self._base_url,
+            self._tokens_for(call),
+            retries=self._retries,
+            replays=MAX_REPLAYS,
+            deadline=self._deadline,
+            note=self._count_retry,
+            wait=self._wait,
+        )
+        return sender.send(call)
+
+    def stop(self) -> None:
+        """Take no more tasks, and end all waits; requests in flight finish. Not for signal handlers."""
+        with self._gate:
+            self._stopping.set()
+        for _ in range(self._jobs):
+            self._slots.put(None)
+
+    def rest(self) -> list[Result]:
+        """Return the results that are complete although the caller has left `run` early."""
+        results: list[Result] = []
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, tuple):
+                self._take_result(event, results)
+        results += (each for _, each in sorted(self._held.items()) if each is not None)
+        self._held.clear()
+        return results
+
+    def unfinished(self) -> list[Task]:
+        """Return the tasks that were taken and have no result."""
+        return sorted([*self._dropped, *self._open.values()], key=lambda task: task.number)
+
+    def in_main(self, action: Callable[[], _T]) -> _T:
+        """Call *action* in the main thread, and return its value or raise its exception."""
+        if threading.get_ident() == self._main:
+            return action()
+        call = _MainCall(action)
+        self._events.put(call)
+        value: _T = call.result()
+        return value
+
+    # the main thread
+
+    def _collect(self) -> list[Result]:
+        """Wait for events; return the results that are complete, in order if that is required."""
+        results: list[Result] = []
+        if self._call is not None:
+            self._perform(self._call)
+        left = _TICK if self._deadline is None else min(_TICK, max(0.0, self._deadline - time.monotonic()))
+        try:
+            event = self._events.get(timeout=left)
+            while True:
+                if isinstance(event, _MainCall):
+                    self._call = event  # the results before it are consumed first: a login can take long
+                    break
+                if isinstance(event, tuple):
+                    self._take_result(event, results)
+                elif isinstance(event, BaseException):
+                    self._failure = self._failure or event
+                    self.stop()
+                elif event is None:
+                    self._ended += 1
+                if len(results) >= self._jobs:
+                    break
+                event = self._events.get_nowait()
+        except Empty:
+            pass
+        return results
+
+    def _take_result(self, event: tuple[int, Result | None], results: list[Result]) -> None:
+        """Add the result in *event* to *results*, and those that have waited for it."""
+        position, result = event
+        task = self._open.pop(position, None)
+        if task is None:  # --max-time has expired
+            return
+        if result is None:
+            self._dropped.append(task)
+        if not self._ordered:
+            results += [] if result is None else [result]
+            return
+        self._held[position] = result
+        while self._next in self._held:
+            if (following := self._held.pop(self._next)) is not None:
+                results.append(following)
+            self._next += 1
+
+    def _perform(self, call: _MainCall) -> None:
+        self._call, self._is_interruptible = None, False
+        try:
+            call.perform()
+        finally:
+            self._is_interruptible = True
+
+    def _on_signal(self, number: int) -> bool:
+        """Note the signal for `run`; return False to end the command immediately, during a login."""
+        self._signal = number
+        self._events.put(number)  # wakes the main thread
+        return self._is_interruptible
+
+    def _note_interruption(self) -> None:
+        self._terminal.end_interruption(before_message=True)
+        if count := len(self._open):
+            requests, them = ("request", "it") if count == 1 else ("requests", "them")
+            hint = f"press Ctrl-C again to cancel {them}"
+            self._terminal.note(f"interrupted: finishing {count} {requests} in flight; {hint}")
+
+    def _expire(self, deadline: float) -> None:
+        """Let the tasks that are in flight fail because of --max-time."""
+        limit, hint = decimal(deadline - self._context.started), "raise --max-time"
+        self._failure = self._failure or TimeoutExpired(f"not everything was sent within {limit} s", hint=hint)
+        self.stop()
+        for position, task in list(self._open.items()):
+            error = TimeoutExpired("no response before --max-time expired", hint=hint)
+            self._events.put((position, Result(task, error)))  # after the results that are complete
+
+    def _possible_jobs(self, jobs: int) -> int:
+        """Return how many requests can be in flight, after raising the soft limit of open files; warn if fewer."""
+        if sys.platform == "win32":
+            return jobs
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = jobs * _DESCRIPTORS + _OTHER_DESCRIPTORS
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return jobs
+        possible = max(1, (soft - _OTHER_DESCRIPTORS) // _DESCRIPTORS)
+        self._terminal.warn(
+            f"the limit of {soft} open files allows {possible} requests at a time, not {jobs};"
+            f" use --jobs {possible}, or raise the hard limit (`ulimit -H -n`)"
+        )
+        return possible
+
+    # the threads
+
+    def _start_thread(self) -> None:
+        self._started += 1  # in the main thread, and then in the one that takes a task
+        threading.Thread(target=self._work, name=f"xapi-{self._started}", daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            while (taken := self._take()) is not None:
+                position, result = taken[0], None
+                try:
+                    result = self._result(taken[1])
+                    if self._fail_fast and result.code:
+                        self.stop()
+                finally:
+                    self._events.put((position, result))
+                    del result, taken  # the body is not kept while the thread waits
+        except _Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self._events.put(error)
+        finally:
+            self._events.put(None)
+
+    def _take(self) -> tuple[int, Task] | None:
+        """Return the next task and its position, None without one; start another thread if there may be more."""
+        self._slots.get()
+        with self._taking:
+            task = None if self._stopping.is_set() else next(self._tasks, None)
+            with self._gate:
+                if task is None or self._stopping.is_set():
+                    self._slots.put(None)  # for the next thread, which ends too
+                    return None
+                position, self._taken = self._taken, self._taken + 1
+                self._open[position] = task
+            if self._started < self._jobs:
+                self._start_thread()
+            return position, task
+
+    def _result(self, task: Task) -> Result:
+        if task.call is None:
+            return Result(task, task.failure)
+        started = time.monotonic()
+        self._current.begin, self._current.retries = task.begin, 0
+        try:
+            result = self._exchange(task, task.call)
+        except XapiError as error:
+            failure = errors.of_line(error)
+            if failure is None:
+                raise
+            failure.__cause__ = failure.__context__ = None  # with the traceback, they would keep frames and bodies
+            result = Result(task, failure.with_traceback(None))
+        elapsed_ms = round((time.monotonic() - started) * 1000)
+        task = task._replace(call=task.call._replace(body=None))
+        return result._replace(task=task, elapsed_ms=elapsed_ms, retries=self._current.retries)
+
+    def _exchange(self, task: Task, call: "Call") -> Result:
+        """Send *call* as `request` does, and read the body of its response."""
+        outcome = self.send(call)
+        response = outcome.response
+        if outcome.is_rejection:
+            response.discard()
+            message = f"{call.method} {displayed_without_query(call.url)} responded with 401"
+            tokens = self._tokens_for(call)
+            hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
+            raise TokenRejected(message, hint=hint)
+        try:
+            body = _read(response)
+        except BaseException:
+            response.close()
+            raise
+        return Result(task, None, response.status, response.raw_headers, body)
+
+    def _tokens_for(self, call: "Call") -> "TokenSource | None":
+        return None if authorization.is_set_by_user(call.headers) else self.tokens
+
+    def _before(self, request: "Request") -> None:
+        """Wait until *request* may be sent."""
+        if request.is_login:
+            return
+        self._limiter.acquire(self._wait)
+        if (begin := self._current.begin) is not None:
+            self._current.begin = None
+            self.in_main(begin)
+
+    def _after(self, response: "Response") -> None:
+        """Pause if the API asks for it in *response*."""
+        if response.status < 400 or response.request.is_login:
+            return
+        seconds = retry.requested_pause(response.status, response.raw_headers)
+        if seconds and self._limiter.pause(seconds):
+            self.pauses += 1
+            if self.pauses == 1:
+                status = f"the API responded with {response.status}"
+                self._terminal.note(f"{status}; sending no requests for {seconds:.1f} s")
+
+    def _count_retry(self, text: str) -> None:
+        """Count a retry; a line about each would hide everything else."""
+        self._current.retries += 1
+
+    def _wait(self, seconds: float) -> None:
+        if self._stopping.wait(min(seconds, threading.TIMEOUT_MAX)):
+            raise _Stopped
+
+
+def _read(response: "Response") -> Body:
+    """Return the body of *response*; raises NetworkError, BodyTooLarge or OutputError."""
+    coding = ", ".join(value.decode("latin-1") for name, value in response.raw_headers if name.lower() == _CODING)
+    body = Body()
+    try:
+        for block in decode(_limited(response.chunks()), coding):
+            if body.size + len(block) > MAX_BODY:
+                raise _too_large()
+            body.append(block)
+    except OSError as error:
+        raise OutputError(
+            f"a response cannot be stored in a temporary file: {error.strerror}",
+            hint="set TMPDIR to a directory with free space",
+        ) from error
+    return body
+
+
+def _limited(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    received = 0
+    for chunk in chunks:
+        received += len(chunk)
+        if received > MAX_BODY:
+            raise _too_large()
+        yield chunk
+
+
+def _too_large() -> BodyTooLarge:
+    hint = "use `xapi request -o FILE`"
+    return BodyTooLarge(f"the body has more than {MAX_BODY // 2**20} MiB", hint=hint, sent=True, headers_received=True)

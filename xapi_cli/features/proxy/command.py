@@ -1,0 +1,245 @@
+"""`xapi proxy`: the API for programs that must not have the token."""
+
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
+from xapi_cli.settings.table import other_tokens, without_secrets
+from xapi_cli.system.render import exports
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from xapi_cli.errors import XapiError
+    from xapi_cli.features.proxy.server import Server
+    from xapi_cli.http.messages import Response
+    from xapi_cli.http.send import Call
+    from xapi_cli.runtime import Runtime
+
+CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND
+_GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal, or for the command after SIGTERM
+_KEY_SIZE = 32  # bytes
+_POLL = 0.2  # seconds; on Windows, a signal does not end a wait
+_REPLACED = ("XAPI_TOKEN", "XAPI_TOKEN_FILE", "XAPI_PROFILE")  # they belong to another token, or to its base URL
+
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- COMMAND [ARG]...]",
+        help="The command to run; without it, serve until Ctrl-C.",
+        show_default=False,
+    ),
+]
+Socket = Annotated[
+    str | None, typer.Option("--socket", metavar="PATH", help="Listen on a Unix socket at PATH, of mode 0600.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, metavar="N", help="Listen on port N of 127.0.0.1; 0 selects a free one."),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="'METHOD PATH'",
+        help="Forward only matching requests; * matches anything; repeatable.",
+    ),
+]
+Ttl = Annotated[
+    str | None,
+    typer.Option("--ttl", metavar="DURATION", help="Refuse every request after this time, and end."),
+]
+
+
+@settings_flags(*ACCOUNT, *CALLS)
+def proxy(
+    ctx: typer.Context,
+    command: Command = None,
+    *,
+    socket: Socket = None,
+    port: Port = None,
+    allow: Allow = None,
+    ttl: Ttl = None,
+) -> None:
+    """Serve the API to other programs without giving them the token.
+
+    Each request is forwarded to the base URL with the token, which is renewed
+    if it is rejected. COMMAND gets the address of the proxy in XAPI_BASE_URL,
+    and in XAPI_TOKEN a random key that only this proxy accepts. The exit code
+    is that of COMMAND. Without COMMAND, prints `export` lines for another
+    shell, and serves until Ctrl-C: on a private Unix socket, which needs no
+    key, or with --port.
+
+    Examples:
+
+    \b
+      xapi proxy -- python3 report.py
+      xapi proxy --allow 'GET /x-api/*' -- ./deploy.sh
+      xapi proxy -- sh -c 'curl --unix-socket \\
+        "$XAPI_PROXY_SOCKET" http://localhost/x-api/me'
+    """
+    from xapi_cli.errors import Interrupted, UsageError
+    from xapi_cli.features.proxy import listeners
+    from xapi_cli.features.proxy.rules import Allowed, Rules
+    from xapi_cli.features.proxy.server import Forwarding, Server
+    from xapi_cli.http.send import Sender
+    from xapi_cli.settings import durations
+
+    runtime: Runtime = ctx.obj
+    if socket is not None and port is not None:
+        raise UsageError("--socket cannot be combined with --port", hint="omit one of them")
+    path = _absolute(socket)
+    allowed = [Allowed.parse(each) for each in allow or ()]
+    expires = float("inf") if ttl is None else time.monotonic() + durations.time_limit(ttl, name="--ttl")
+    settings, terminal, key = runtime.settings, runtime.terminal, secrets.token_urlsafe(_KEY_SIZE)
+    remedy = f"start the proxy {'without --read-only' if runtime.flags.get('read_only') else 'with --write'}"
+    rules = Rules(
+        runtime.base_url, key, allowed, remedy if settings.read_only else None, lambda: time.monotonic() >= expires
+    )
+    rules.check_added(name for name, _ in runtime.default_headers)
+    tokens = runtime.tokens(serves=True)
+    tokens.current()  # logs in now if necessary
+    terminal.no_input = True  # the threads of clients do not prompt
+
+    def send(call: "Call") -> "Response":
+        return Sender(runtime.transport, runtime.base_url, tokens, follow=False).send(call).response
+
+    def explained(error: "XapiError") -> str:
+        runtime.complete_hint(error)
+        return terminal.redactor.redact(str(error))
+
+    server = Server(Forwarding(rules, send, settings.headers, settings.timeout, explained, terminal.warn))
+    with ExitStack() as stack:
+        stack.callback(runtime.transport.close)
+        stack.callback(server.close)
+        number = None
+        if command or port is not None:
+            listener, number = listeners.on_port(port or 0)
+            server.listen(listener, number)
+        if path is not None or number is None or (command and listeners.HAS_UNIX_SOCKETS):
+            listener, path = listeners.on_path(path, runtime.environ, stack)
+            server.listen(listener, None)
+        given = {} if path is None else {"XAPI_PROXY_SOCKET": path}
+        if number is not None:
+            base_path = runtime.base_url[len(rules.origin) :]
+            given |= {"XAPI_BASE_URL": f"http://{listeners.ADDRESS}:{number}{base_path}", "XAPI_TOKEN": key}
+        if command:
+            raise typer.Exit(_run(command, _environment(runtime.environ, given), server))
+        with _until_signal(expires) as wait:
+            printed = exports(given, unset=other_tokens(runtime.environ) if "XAPI_TOKEN" in given else ())
+            terminal.print(printed)
+            lines = "lines" if "\n" in printed else "line"
+            terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")
+            number = wait()
+        server.close(_GRACE_PERIOD)
+    if number not in (None, signal.SIGINT, signal.SIGTERM):
+        raise Interrupted(number)
+
+
+def _absolute(path: str | None) -> str | None:
+    """Return *path*, the value of --socket, as an absolute path; raises UsageError."""
+    from xapi_cli.settings import resolve, values
+
+    if path == "":
+        raise resolve.empty_option("--socket")
+    return None if path is None else resolve.prefixed("--socket", values.absolute, path)
+
+
+@contextmanager
+def _until_signal(expires: float) -> Iterator[Callable[[], int | None]]:
+    """Yield a function that waits for the first signal, and returns its number, or until *expires* (monotonic)."""
+    from xapi_cli.system import signals
+
+    received: SimpleQueue[int] = SimpleQueue()  # unlike those of an Event, its methods are safe in signal handlers
+
+    def stop(number: int) -> bool:
+        received.put(number)
+        return True
+
+    def wait() -> int | None:
+        while (left := expires - time.monotonic()) > 0:
+            with suppress(Empty):
+                return received.get(timeout=min(left, _POLL if sys.platform == "win32" else threading.TIMEOUT_MAX))
+        return None
+
+    with signals.graceful_stop(stop):
+        yield wait
+
+
+def _environment(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the command: that of xapi without secrets, with the variables *given*.
+
+    Its programs connect to the proxy directly, not through an HTTP proxy, which cannot reach it.
+    """
+    from xapi_cli.features.proxy.listeners import ADDRESS
+
+    changed = {name: value for name, value in without_secrets(environ).items() if name not in _REPLACED}
+    if any(each.lower().endswith("_proxy") for each in environ):
+        for name in ("no_proxy", "NO_PROXY"):
+            others = environ.get(name) or environ.get(name.swapcase())
+            changed[name] = f"{others},{ADDRESS}" if others else ADDRESS
+    return {**changed, **given}
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -> int:
+    """Run *command* until it has ended, and return its exit code."""
+    from xapi_cli.system import signals
+    from xapi_cli.usecases import child_command
+
+    with _passing_signals_on() as pass_on_to:
+        child = child_command.start(command, environ)
+        try:
+            pass_on_to(child)
+            code = child.wait()
+        except BaseException:  # --max-time has expired
+            signals.cancel_alarm()
+            server.close()
+            child.terminate()
+            try:
+                child.wait(_GRACE_PERIOD)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            raise
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _passing_signals_on() -> "Iterator[Callable[[Popen[bytes]], None]]":
+    """Yield a function after which a process gets SIGTERM and SIGHUP, also earlier ones; Ctrl-C reaches it anyway."""
+    from xapi_cli.system import signals
+
+    children: list[Popen[bytes]] = []
+    received: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        received.append(number)
+        for child in children:
+            with suppress(OSError):
+                child.send_signal(number)
+
+    def pass_on_to(child: "Popen[bytes]") -> None:
+        children.append(child)
+        for number in received:
+            child.send_signal(number)
+
+    names = ("SIGTERM",) if sys.platform == "win32" else ("SIGTERM", "SIGHUP")
+    numbers: list[int] = [getattr(signal, name) for name in names]
+    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, pass_on) for number in handled}
+    try:
+        with signals.ignored_interrupts():
+            yield pass_on_to
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,116 @@
+"""The headers of forwarded requests and responses, and the responses of the proxy itself."""
+
+import json
+import re
+from collections.abc import Sequence
+from http.client import responses
+from typing import NamedTuple
+
+from xapi_cli.features.proxy.incoming import RequestHead
+from xapi_cli.http import authorization, urls
+from xapi_cli.http.messages import Response
+from xapi_cli.http.send import ENCODING, Header
+from xapi_cli.request.items import with_defaults
+
+# RFC 9110, section 7.6.1, and RFC 9112, appendix C.2.2; they concern one connection only.
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"http2-settings", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
+        b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+_AUTHORIZATION = authorization.NAME.lower().encode("ascii")
+_NOT_FORWARDED = _HOP_BY_HOP | {_AUTHORIZATION, b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
+_NOT_RETURNED = _HOP_BY_HOP | {b"content-length", b"set-cookie", b"set-cookie2"}
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+_LINK = b"link"
+_WITH_URL = frozenset({b"location", b"content-location", _LINK})
+_TARGET = re.compile(r"(?<=<)[^<>]*(?=>)")  # of a link (RFC 8288, section 3)
+_ADDED_BY_XAPI = ("Accept", "Accept-Encoding", "User-Agent")  # unless the client, or the profile, sends them
+
+
+def forwarded(head: RequestHead, defaults: Sequence[Header]) -> list[Header]:
+    """Return the headers of *head* that concern the API, after those *defaults* that they do not replace.
+
+    The headers that xapi would add are removed: the API gets what the client has sent.
+    """
+    dropped = _NOT_FORWARDED | head.listed(b"connection")
+    own: list[Header] = [
+        (name.decode(), value.decode(*ENCODING)) for name, value in head.fields if name.lower() not in dropped
+    ]
+    found = list(with_defaults(own, defaults))
+    names = {name.lower() for name, _ in found}
+    return found + [(name, None) for name in _ADDED_BY_XAPI if name.lower() not in names]
+
+
+class ResponseStart(NamedTuple):
+    """The status line and headers for the client; whether the body is chunked, or ends with the connection.
+
+    *closes* is whether the connection ends after the response.
+    """
+
+    data: bytes
+    is_chunked: bool
+    ends_with_connection: bool
+    closes: bool
+
+
+def response_start(response: Response, request: RequestHead, origin: str, *, closes: bool) -> ResponseStart:
+    """Return the start of *response* for the client; URLs of *origin*, the API's, lead to the proxy in it."""
+    named = response.headers.get("Connection").encode("latin-1")
+    dropped = _NOT_RETURNED | {each.strip().lower() for each in named.split(b",")}
+    lines = [b"HTTP/1.1 %d %s\r\n" % (response.status, response.reason)]
+    for name, value in response.raw_headers:
+        lowered = name.lower()
+        if lowered not in dropped:
+            sent = _rewritten(value, origin, request, has_links=lowered == _LINK) if lowered in _WITH_URL else value
+            lines.append(b"%s: %s\r\n" % (name, sent))
+    framing = _framing(response, request)
+    lines.append(framing)
+    ends_with_connection = not framing and _has_body(response, request)
+    closes = closes or ends_with_connection
+    if closes:
+        lines.append(b"Connection: close\r\n")
+    elif request.is_http_1_0:
+        lines.append(b"Connection: keep-alive\r\n")
+    return ResponseStart(b"".join([*lines, b"\r\n"]), framing == _CHUNKED, ends_with_connection, closes)
+
+
+def _has_body(response: Response, request: RequestHead) -> bool:
+    return request.method != "HEAD" and response.status not in (204, 304)
+
+
+def _framing(response: Response, request: RequestHead) -> bytes:
+    """Return the header line that delimits the body; for a HEAD request, with the length of what a GET would return."""
+    length = response.headers.get("Content-Length")
+    if length and not response.headers.get("Transfer-Encoding") and response.status != 204:
+        return b"Content-Length: %d\r\n" % int(length.partition(",")[0])  # the transport has checked it
+    return _CHUNKED if _has_body(response, request) and not request.is_http_1_0 else b""
+
+
+def _rewritten(value: bytes, origin: str, request: RequestHead, *, has_links: bool) -> bytes:
+    """Return *value*, a URL or links, with the API's *origin* replaced by that of the proxy, as the client knows it."""
+    own = f"http://{request.get(b'host') or ''}"
+
+    def rewritten(reference: str) -> str:
+        rest = urls.after_origin(reference.strip(), origin)
+        return reference if rest is None else own + rest
+
+    text = value.decode("latin-1")
+    return (_TARGET.sub(lambda found: rewritten(found[0]), text) if has_links else rewritten(text)).encode("latin-1")
+
+
+def own_response(status: int, kind: str, message: str, *, closes: bool, has_body: bool = True) -> bytes:
+    """Return a response of the proxy itself, whose body is a JSON object with *kind* and *message*."""
+    body = json.dumps({"error": kind, "message": f"xapi proxy: {message}"}).encode() + b"\n"
+    lines = [
+        f"HTTP/1.1 {status} {responses[status]}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+    ]
+    if status == 401:
+        lines.append('WWW-Authenticate: Bearer realm="xapi proxy"')
+    if closes:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (body if has_body else b"")
