@@ -76,16 +76,20 @@ def show_status(runtime: "Runtime", *, as_json: bool, min_ttl: str | None, check
 def _check(runtime: "Runtime", token: "Token", url: str, repository: "TokenRepository | None") -> int:
     """Return the status of a GET request with *token* to *url*; record in *repository* whether it was accepted.
 
-    Raises ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
+    Raises RedirectError, ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
     """
     from xapi_cli.auth.token_source import SuppliedToken, TokenSource
     from xapi_cli.http.send import Call, Sender
     from xapi_cli.request.status_errors import concern
 
     tokens = TokenSource(SuppliedToken("", lambda: token.access_token))
-    sender = Sender(runtime.transport, runtime.base_url, tokens, follow=False, deadline=runtime.deadline)
-    response = sender.send(Call("GET", url, runtime.default_headers)).response
+    outcome = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline).send(
+        Call("GET", url, runtime.default_headers)
+    )
+    response = outcome.response
     response.close()
+    if outcome.refused_redirect is not None:  # perhaps to sign in
+        raise outcome.refused_redirect
     if response.status >= 500:
         error = ServerStatusError(f"the API responded with {response.status}", hint="try again later")
         concern(error, response)
