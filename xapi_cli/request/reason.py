@@ -6,15 +6,16 @@ It is untrusted text: it becomes printable, one line of limited length, and whoe
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xapi_cli.system.render import shortened
 
 MAX_LENGTH = 300  # characters
 _MAX_BODY = 64 * 1024  # bytes, of which the reason can come
-# RFC 9457 (detail, title), RFC 6749, section 5.2 (error_description, error), and usual names, the best first
-_NAMES = ("detail", "message", "error_description", "error", "title", "errors", "errorMessage", "msg", "reason")
+# RFC 6749, section 5.2 (error_description, error), RFC 9457 (detail, title), and usual names, the best first
+_NAMES = ("message", "error_description", "error", "detail", "title", "errors", "errorMessage", "msg", "reason")
+_OF_PROBLEM = ("detail", "title", *_NAMES)
 _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 
 
@@ -30,7 +31,8 @@ def reason(body: bytes, content_type: str = "") -> str | None:
         return None
     if text[0] in "{[":
         try:
-            found = next(_texts(json.loads(text)), None)
+            names = _OF_PROBLEM if "problem+json" in content_type else _NAMES
+            found = next(_texts(json.loads(text), names), None)
         except (ValueError, RecursionError):
             found = None
     elif "html" in content_type or text[:15].lower().startswith(("<!doctype", "<html")):
@@ -44,12 +46,12 @@ def reason(body: bytes, content_type: str = "") -> str | None:
     return shortened(words, MAX_LENGTH) or None
 
 
-def _texts(value: Any, depth: int = 3) -> Iterator[str]:
+def _texts(value: Any, names: Sequence[str], depth: int = 3) -> Iterator[str]:
     """Yield the texts that may be the reason in a JSON *value*, the best first."""
     if isinstance(value, str) and value.strip():
         yield value
     elif isinstance(value, list) and value and depth:
-        yield from _texts(value[0], depth - 1)
+        yield from _texts(value[0], names, depth - 1)
     elif isinstance(value, dict) and depth:
-        for name in _NAMES:
-            yield from _texts(value.get(name), depth - 1)
+        for name in names:
+            yield from _texts(value.get(name), names, depth - 1)

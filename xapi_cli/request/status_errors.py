@@ -1,6 +1,6 @@
 """The failure for the status of a response, and what a failure concerns."""
 
-import re
+from http.client import responses
 from typing import TYPE_CHECKING
 
 from xapi_cli import errors
@@ -9,6 +9,7 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.messages import Response
 from xapi_cli.http.send import Call, Outcome
 from xapi_cli.http.urls import displayed_without_query
+from xapi_cli.request.reason import reason
 from xapi_cli.system.render import shortened
 
 if TYPE_CHECKING:
@@ -18,14 +19,7 @@ _CLIENT_HINTS = {
     403: "the API serves only users with master rights",
     404: "check the path and the base URL",
 }
-# The members in which APIs explain an error: RFC 6749, section 5.2, RFC 9457, and usual ones.
-_REASONS = ("error", "error_description", "detail", "message", "reason", "title")
 _MAX_SHOWN = 60  # characters of a text of the server
-_MIN_WORDS = 3  # of a sentence; "Access denied" repeats the status
-_RIGHTS = (
-    r"(?i)\b(?:(?:un|not )authori[sz]ed|access denied|forbidden"
-    r"|permissions?|permitted|privileges?|rights?|roles?|scopes?)\b"
-)
 _SERVER_HINTS = {
     501: "the server does not support the method; check METHOD",
     505: "the server does not support HTTP/1.1",
@@ -59,17 +53,22 @@ def status_error(
     """Return the error for the status of *outcome*, or None for success.
 
     Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message. *body*
-    is the beginning of the body, if it was read: the hint does not contradict it.
+    is the beginning of the body, if it was read: the message has the reason that the API gives in it.
     """
     response = outcome.response
     if errors.of_status(response.status) is None:
         return None
-    where = shown or displayed_without_query(response.request.url)
-    message = f"{response.request.method} {where} responded with {response.status}{_reason(response)}"
+    where, phrase = shown or displayed_without_query(response.request.url), _phrase(response)
+    message = f"{response.request.method} {where} responded with {response.status}{phrase}"
+    why = reason(body, response.headers.get("Content-Type").lower())
+    if why and why.lower() in {phrase.strip().lower(), responses.get(response.status, "").lower()}:
+        why = None  # it only repeats the status
+    if why:
+        message += f": {why}"
     error = _status_error(outcome, tokens, message, check_status=check_status)
-    if error is not None and error.hint == _CLIENT_HINTS[403] and _states_other_reason(body):
-        error.hint = "see the body of the response for the reason"
     if error is not None:
+        if why and error.hint == _CLIENT_HINTS[403]:
+            error.hint = None
         concern(error, response)
     return error
 
@@ -109,22 +108,7 @@ def _status_error(outcome: Outcome, tokens: "Tokens | None", message: str, *, ch
     return None if failure is None else failure(message, hint=hint)
 
 
-def _states_other_reason(body: bytes) -> bool:
-    """Return whether *body* is a JSON object with a sentence that is not about missing rights."""
-    import json
-
-    try:
-        members = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    if isinstance(members, dict) and isinstance(members.get("error"), dict):
-        members = members["error"]
-    texts = [members.get(name) for name in _REASONS] if isinstance(members, dict) else []
-    sentences = [text for text in texts if isinstance(text, str) and len(text.split()) >= _MIN_WORDS]
-    return bool(sentences) and not any(re.search(_RIGHTS, text) for text in sentences)
-
-
-def _reason(response: Response) -> str:
+def _phrase(response: Response) -> str:
     phrase = response.reason.decode("utf-8", "backslashreplace")
     phrase = shortened(phrase, _MAX_SHOWN)
     return f" {phrase}" if phrase else ""
