@@ -107,7 +107,8 @@ ERRORS = {
     ),
     "an invalid token from the environment": Error(
         "request /x-api/me", TOKEN, 10,
-        "GET {base}/x-api/me responded with 401 Unauthorized: the token is unknown or has expired; XAPI_TOKEN was rejected: replace the token, or unset"
+        "GET {base}/x-api/me responded with 401 Unauthorized: the token is unknown or has expired;"
+        " XAPI_TOKEN was rejected: replace the token, or unset"
         " XAPI_TOKEN so that xapi logs in automatically",
     ),
     "a password command that fails": Error(
