@@ -2,13 +2,13 @@
 
     XapiError                      1  unexpected failure of xapi itself
     ├── ChecksFailed               1  a check of `xapi doctor` failed
-    ├── FilterError                1  a jq filter failed on the data
     ├── UsageError                 2  invalid usage or settings; nothing was sent
     │   └── InvalidLine            2  an input line of `batch` is not valid
     ├── RedirectError              3  the final response is a redirect
     ├── ClientStatusError          4  4xx from the API, except 401; 4xx from the token endpoint
     ├── ServerStatusError          5  5xx from the API or the token endpoint
     ├── ExpectationFailed          6  the response does not meet `--expect`
+    ├── FilterError                6  the response is not what --jq, --csv or --paginate needs
     ├── AuthenticationError       10  not authenticated
     │   ├── LoginRefused          10  the token endpoint rejected the username and password
     │   ├── GrantRefused          10  the token endpoint refused a login for another reason
@@ -81,8 +81,9 @@ class XapiError(Exception):
 
 
 class FilterError(XapiError):
-    """A jq filter, such as that of --jq, failed on the data."""
+    """The response is not what --jq, --csv or --paginate needs, or a filter failed on it."""
 
+    exit_code = 6
     kind = "filter"
     is_of_line = is_stored = True
 

@@ -1,138 +1,137 @@
-"""`xapi request --paginate`: which pages are requested, and what is printed."""
+"""`xapi request --paginate`: which pages are requested, what is printed, and how failures end it."""
 
 import gzip
 import json
 import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands.api import bearing, response
-from tests.commands.page_server import PageServer, lines, link, numbered, page
-from tests.support.program import Xapi
-from xapi_cli.features.sandbox import Sandbox
+from tests.commands.api import TOKEN, bearing, response
+from tests.commands.page_server import PageServer, Respond, lines, link, numbered, page
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, forever, hang, request, send
 
 
-def test_all_pages_are_requested_and_each_item_is_a_line(xapi: Xapi) -> None:
+def paginate(xapi: Xapi, server: Server, *options: str, path: str = "/items") -> Outcome:
+    return xapi("request", path, "--paginate", *options, env=bearing(server))
+
+
+# what is printed
+
+
+def test_all_pages_are_requested_on_one_connection_and_each_item_is_a_line(xapi: Xapi, tmp_path: Path) -> None:
     with PageServer(numbered(3)) as server:
-        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
+        outcome = paginate(xapi, server, "X-Mine:yes", "--meta", str(tmp_path / "meta"))
 
-    assert (outcome.code, outcome.out, outcome.err) == (0, lines(1, 2, 3, 4, 5, 6), "")
+    assert outcome == Outcome(0, lines(1, 2, 3, 4, 5, 6), "")
     assert server.targets == ["/items", "/items?page=2", "/items?page=3"]
-    assert len(server.received) == 1  # one connection
-
-
-def test_items_are_compact_and_otherwise_as_sent(xapi: Xapi) -> None:
-    body = '[ 1.10, 123456789012345678901234567890,\n {"b" : "é \\u00e9", "a": [ 1E2 ]}, null ]'.encode()
-    with PageServer(lambda target: page(body)) as server:
-        outcome = xapi("request", "/", "--paginate", env=bearing(server))
-
-    expected = '1.10\n123456789012345678901234567890\n{"b":"é \\u00e9","a":[1E2]}\nnull\n'
-    assert (outcome.code, outcome.out, outcome.err) == (0, expected, "")
-
-
-@pytest.mark.parametrize("body", ['{ "id": 1 }', '"text"', "12", "null"])
-def test_a_page_that_is_not_an_array_is_one_item(xapi: Xapi, body: str) -> None:
-    with PageServer(lambda target: page(body.encode())) as server:
-        outcome = xapi("request", "/", "--paginate", env=bearing(server))
-
-    assert (outcome.code, outcome.out) == (0, body.replace(" ", "") + "\n")
+    assert [received.count(b"X-Mine: yes\r\n") for received in server.received] == [3]
+    facts = json.loads((tmp_path / "meta").read_text())
+    assert (facts["status"], facts["attempts"], facts["bytes"]) == (200, 3, len(outcome.out))
 
 
 @pytest.mark.parametrize(
-    "header, target",
+    ("body", "headers", "expected"),
     [
-        ("<{url}/v1/b?c=1>; rel=next", "/v1/b?c=1"),
-        ('</b>; rel="next"', "/b"),
-        ('<b?x=a%2Fb>; rel="next"', "/v1/b?x=a%2Fb"),
-        ('<?page=2#top>; rel="prev next"', "/v1/items?page=2"),
-        ('<../b>; REL="NEXT"; title="a, b"', "/b"),
-        ("</x>; rel=prev, </y>; rel=next, </z>; rel=last", "/y"),
-        ("</x>; rel=prev\r\nLink: </y>; rel=next", "/y"),
-        ('</x>; rel=next; anchor="/other", </y>; rel=next', "/y"),
-        ('</x>; rel=next; anchor="/v1/items?a=1", </y>; rel=next', "/x"),
-        ("<//{name}/b>; rel=next", "/b"),
+        (
+            '[ 1.10, 123456789012345678901234567890,\n {"b" : "é \\u00e9", "a": [ 1E2 ]}, null ]'.encode(),
+            [],
+            '1.10\n123456789012345678901234567890\n{"b":"é \\u00e9","a":[1E2]}\nnull\n',
+        ),
+        (b'{ "id": 1 }', ["Link: </docs>; rel=help"], '{"id":1}\n'),
+        (gzip.compress(b"[1, 2]"), ["Content-Encoding: gzip"], "1\n2\n"),
+        ('["é"]'.encode("latin-1"), ["Content-Type: application/json; charset=ISO-8859-1"], '"é"\n'),
+        ('["€"]'.encode("cp1252"), ["Content-Type: application/json;charset=windows-1252"], '"€"\n'),
+        (b"\xef\xbb\xbf[1]", [], "1\n"),
+        (b"[]", [], ""),
     ],
 )
-def test_the_link_is_resolved_against_the_page(xapi: Xapi, header: str, target: str) -> None:
-    def respond(requested: str) -> bytes:
-        filled = header.format(url=server.url, name=server.name)
-        return page([1], f"Link: {filled}") if requested == "/v1/items?a=1" else page([2])
-
-    with PageServer(respond) as server:
-        outcome = xapi("request", "/v1/items?a=1", "--paginate", env=bearing(server))
-
-    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n2\n", "")
-    assert server.targets[1:] == [target]
-
-
-def test_a_link_is_relative_to_the_target_of_a_redirect(xapi: Xapi) -> None:
-    def respond(target: str) -> bytes:
-        if target == "/items":
-            return response("302 Found", b"", "Location: /v2/items/")
-        return page([target], *([link("?page=2")] if target == "/v2/items/" else []))
-
-    with PageServer(respond) as server:
-        outcome = xapi("request", "/items", "--paginate", env=bearing(server))
-
-    assert (outcome.code, outcome.out) == (0, '"/v2/items/"\n"/v2/items/?page=2"\n')
+def test_items_are_compact_and_otherwise_as_sent(xapi: Xapi, body: bytes, headers: list[str], expected: str) -> None:
+    with PageServer(lambda target: page(body, *headers)) as server:
+        assert paginate(xapi, server) == Outcome(0, expected, "")
 
 
 @pytest.mark.parametrize("last", [0, 1, 3])
 def test_slurp_prints_one_array(xapi: Xapi, last: int) -> None:
     with PageServer(numbered(last) if last else lambda target: page([])) as server:
-        outcome = xapi("request", "/items", "--paginate", "--slurp", env=bearing(server))
+        outcome = paginate(xapi, server, "--slurp")
 
     assert json.loads(outcome.out) == [{"id": number} for number in range(1, 2 * last + 1)]
     assert (outcome.code, outcome.out.count("\n"), outcome.err) == (0, 1, "")
 
 
+def test_a_terminal_gets_indented_items_without_control_characters(xapi: Xapi) -> None:
+    body = '[{"a": "\u009b31m \u202e"}]'.encode()
+    with (
+        PageServer(lambda target: page(body)) as server,
+        xapi.on_terminal("request", "/", "--paginate", env=bearing(server)) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert '"a": "\\u009b31m \\u202e"\r\n}' in re.sub(r"\x1b\[[0-9;]*[mK]", "", terminal.text)
+
+
 @pytest.mark.parametrize(
-    "name, first, second",
+    ("name", "first", "second"),
     [
-        ("items", {"items": [1, 2]}, {"items": [3]}),
         ("data.items", {"data": {"items": [1, 2]}}, {"data": {"items": [3]}}),
         ("data.items", {"data.items": [1, 2]}, {"data.items": [3]}),
         ("items", {"items": [1, 2]}, [3]),
-        ("items", {"items": [1, 2, 3]}, {"items": None}),
         ("items", {"items": [1, 2, 3]}, {}),
         ("items", {"items": None}, {"items": [1, 2, 3]}),
     ],
 )
 def test_items_names_the_array_of_an_object(xapi: Xapi, name: str, first: Any, second: Any) -> None:
     with PageServer(lambda target: page(second) if "=2" in target else page(first, link("?p=2"))) as server:
-        outcome = xapi("request", "/", "--paginate", "--items", name, env=bearing(server))
+        assert paginate(xapi, server, "--items", name) == Outcome(0, "1\n2\n3\n", "")
 
-    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n2\n3\n", "")
+
+def test_a_page_without_content_has_no_items_and_a_304_leaves_the_file(xapi: Xapi, out: Path) -> None:
+    empty = b"HTTP/1.1 204 No Content\r\n" + link("?p=2").encode() + b"\r\n\r\n"
+    with PageServer(lambda target: page([1]) if "=2" in target else empty) as server:
+        assert paginate(xapi, server) == Outcome(0, "1\n", "")
+
+    out.write_text("old")
+    with PageServer(lambda target: b"HTTP/1.1 304 Not Modified\r\n\r\n") as server:
+        assert paginate(xapi, server, "If-None-Match:x", "--slurp", "-o", str(out)) == Outcome(0)
+    assert out.read_text() == "old"
+
+
+# which pages are requested
 
 
 @pytest.mark.parametrize(
-    "value, problem",
+    ("header", "target"),
     [
-        ({"data": [1], "meta": {}}, "the page has no field items; check --items; its fields: data, meta"),
-        ({}, "the page has no field items; check --items; it has no fields"),
-        ("text", "the page has no field items; check --items; it has no fields"),
-        ({"items": {"a": 1}}, "the field items of the page is not an array; check --items"),
+        ("<{url}/v1/b?c=1>; rel=next", "/v1/b?c=1"),
+        ('<b?x=a%2Fb>; rel="next"', "/v1/b?x=a%2Fb"),
+        ('<?page=2#top>; rel="prev next"', "/v1/items?page=2"),
+        ("</x>; rel=prev\r\nLink: </y>; rel=next", "/y"),
+        ("<//{name}/b>; rel=next", "/b"),
     ],
 )
-def test_a_page_without_the_array_exits_with_11(xapi: Xapi, value: Any, problem: str) -> None:
-    with PageServer(lambda target: page(value)) as server:
-        outcome = xapi("request", "/", "--paginate", "--items", "items", env=bearing(server))
+def test_the_link_is_resolved_against_the_page(xapi: Xapi, header: str, target: str) -> None:
+    def respond(requested: str) -> bytes:
+        filled = header.format(url=server.url, name=server.name)
+        return page([1], f"Link: {filled}") if requested == "/v1/items" else page([2])
 
-    assert (outcome.code, outcome.out, outcome.err) == (11, "", f"xapi: error: {problem}\n")
+    with PageServer(respond) as server:
+        assert paginate(xapi, server, path="/v1/items") == Outcome(0, "1\n2\n", "")
+    assert server.targets[1:] == [target]
 
 
 @pytest.mark.parametrize(
-    "name, value, target",
+    ("name", "value", "target"),
     [
-        ("next", "/items?page=2", "/items?page=2"),
         ("next", "?page=2", "/items?page=2"),
         ("meta.next", "{url}/items?page=2", "/items?page=2"),
         ("@odata.nextLink", "{url}/items?$skip=2", "/items?$skip=2"),
         ("next", "", None),
         ("next", None, None),
-        ("next", False, None),
         ("absent", "/items?page=2", None),
     ],
 )
@@ -143,141 +142,287 @@ def test_next_names_the_field_with_the_url(xapi: Xapi, name: str, value: Any, ta
         return page(first if requested == "/items" else {}, link("/not-used"))
 
     with PageServer(respond) as server:
-        outcome = xapi("request", "/items", "--paginate", "--next", name, env=bearing(server))
+        outcome = paginate(xapi, server, "--next", name)
 
     assert (outcome.code, "check --next" in outcome.err) == (0, name == "absent")
     assert server.targets[1:] == ([] if target is None else [target])
 
 
-@pytest.mark.parametrize("value", [{"href": "/b"}, ["/b"], True])
-def test_a_next_field_of_another_type_exits_with_11(xapi: Xapi, value: Any) -> None:
-    with PageServer(lambda target: page({"next": value})) as server:
-        outcome = xapi("request", "/", "--paginate", "--next", "next", env=bearing(server))
+def test_an_only_page_without_a_link_header_is_noted(xapi: Xapi) -> None:
+    with PageServer(lambda target: page({"data": [1]})) as server:
+        outcome = paginate(xapi, server, "--items", "data")
 
-    assert (outcome.code, json.loads(outcome.out)) == (11, {"next": value})
-    assert "the field next of the page is neither a string nor a number" in outcome.err
-
-
-def test_max_pages_ends_early_and_names_the_next_page(xapi: Xapi) -> None:
-    with PageServer(numbered(9)) as server:
-        outcome = xapi("request", "/items", "--paginate", "--max-pages", "2", env=bearing(server))
-
-    assert (outcome.code, outcome.out) == (0, lines(1, 2, 3, 4))
-    assert outcome.err == f"xapi: stopped after 2 pages; to continue, request '{server.url}/items?page=3'\n"
-    assert len(server.targets) == 2
+    assert (outcome.code, outcome.out) == (0, "1\n")
+    assert "only one page was requested, because the response has no Link header; " in outcome.err
 
 
-def test_max_pages_of_one_is_singular(xapi: Xapi) -> None:
-    with PageServer(numbered(9)) as server:
-        outcome = xapi("request", "/items", "--paginate", "--max-pages", "1", env=bearing(server))
-
-    assert outcome.err == f"xapi: stopped after 1 page; to continue, request '{server.url}/items?page=2'\n"
-
-
-def test_max_pages_prints_no_note_at_the_end(xapi: Xapi) -> None:
-    with PageServer(numbered(2)) as server:
-        outcome = xapi("request", "/items", "--paginate", "--max-pages", "2", env=bearing(server))
-
-    assert (outcome.code, outcome.out, outcome.err) == (0, lines(1, 2, 3, 4), "")
-
-
-def test_the_output_file_has_all_items(xapi: Xapi, out: Path) -> None:
-    out.write_text("old")
+@pytest.mark.parametrize(("limit", "pages"), [("1", "1 page"), ("2", "2 pages")])
+def test_max_pages_ends_early_and_names_the_next_page(xapi: Xapi, limit: str, pages: str) -> None:
     with PageServer(numbered(3)) as server:
-        outcome = xapi("request", "/items", "--paginate", "-o", str(out), env=bearing(server))
+        outcome = paginate(xapi, server, "--max-pages", limit)
+        assert paginate(xapi, server, "--max-pages", "3").err == ""
 
-    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
-    assert out.read_text() == lines(1, 2, 3, 4, 5, 6)
-
-
-def test_the_headers_of_the_user_are_sent_for_each_page(xapi: Xapi) -> None:
-    with PageServer(numbered(2)) as server:
-        outcome = xapi("request", "/items", "X-Mine:yes", "--paginate", env=bearing(server))
-
-    assert outcome.code == 0
-    assert b"".join(server.received).count(b"X-Mine: yes\r\n") == 2
-    assert len(server.tokens) == 2
+    after = int(limit) + 1
+    assert outcome.err == f"xapi: stopped after {pages}; to continue, request '{server.url}/items?page={after}'\n"
 
 
-def test_compressed_pages_are_decoded(xapi: Xapi) -> None:
-    body = gzip.compress(b"[1, 2]")
-    with PageServer(lambda target: page(body, "Content-Encoding: gzip")) as server:
-        outcome = xapi("request", "/", "--paginate", env=bearing(server))
-
-    assert (outcome.code, outcome.out) == (0, "1\n2\n")
-
-
-def test_a_page_without_content_has_no_items(xapi: Xapi) -> None:
+@pytest.mark.parametrize("form", ["Link", "field", "user info", "redirect"])
+def test_the_next_page_on_another_origin_is_refused(xapi: Xapi, form: str) -> None:
     def respond(target: str) -> bytes:
-        return page([1]) if "=2" in target else b"HTTP/1.1 204 No Content\r\n" + link("?p=2").encode() + b"\r\n\r\n"
+        if form == "redirect" and target != "/items":
+            return response("302 Found", b"", f"Location: {other.url}/page")
+        url = f"http://{server.name}@{other.name}/b" if form == "user info" else f"{other.url}/b"
+        return page({"next": url}, link("/2" if form == "redirect" else url))
 
-    with PageServer(respond) as server:
-        outcome = xapi("request", "/", "--paginate", env=bearing(server))
+    options = ["--next", "next"] if form == "field" else []
+    with PageServer(lambda target: page([1], link(f"{server.url}/3"))) as other, PageServer(respond) as server:
+        outcome = paginate(xapi, server, *options)
 
-    assert (outcome.code, outcome.out, outcome.err) == (0, "1\n", "")
-
-
-def test_a_304_leaves_the_file_unchanged(xapi: Xapi, out: Path) -> None:
-    out.write_text("old")
-    with PageServer(lambda target: b"HTTP/1.1 304 Not Modified\r\n\r\n") as server:
-        options = ["If-None-Match:x", "--paginate", "--slurp", "-o", str(out)]
-        outcome = xapi("request", "/", *options, env=bearing(server))
-
-    assert (outcome.code, outcome.out, outcome.err, out.read_text()) == (0, "", "", "old")
-
-
-def test_meta_describes_the_last_page_and_counts_all(xapi: Xapi, tmp_path: Path) -> None:
-    with PageServer(numbered(3)) as server:
-        outcome = xapi("request", "/items", "--paginate", "--meta", str(tmp_path / "meta"), env=bearing(server))
-
-    facts = json.loads((tmp_path / "meta").read_text())
-    assert (facts["status"], facts["attempts"], facts["bytes"]) == (200, 3, len(outcome.out))
-    assert "link" not in facts["headers"]
-
-
-def test_control_characters_are_escaped_on_a_terminal_only(xapi: Xapi) -> None:
-    body = '["\u009b31m \u202e"]'.encode()
-    with PageServer(lambda target: page(body)) as server:
-        piped = xapi("request", "/", "--paginate", env=bearing(server))
-        with xapi.on_terminal("request", "/", "--paginate", env=bearing(server)) as terminal:
-            assert terminal.wait() == 0
-
-    assert piped.out == '"\u009b31m \u202e"\n'
-    assert re.sub("\r[^\n]*\x1b\\[K", "", terminal.text) == '"\\u009b31m \\u202e"\r\n'
+    assert outcome.code == 6
+    assert other.tokens == []
+    if form == "redirect":  # its page is an item, but its link is not followed
+        assert "was not followed, because it came from another origin after a redirect" in outcome.err
+        assert (other.targets, server.targets) == (["/page"], ["/items", "/2"])
+    else:
+        assert f"the next page is on another origin: {other.url}/b; the token is not sent there" in outcome.err
+        assert other.received == []
 
 
 @pytest.mark.parametrize(
-    "arguments, problem",
+    ("header", "code", "problem"),
     [
-        (["--slurp"], "--slurp requires --paginate; add --paginate"),
-        (["--items", "a"], "--items requires --paginate; add --paginate"),
-        (["--next", "a"], "--next requires --paginate; add --paginate"),
-        (["--max-pages", "1"], "--max-pages requires --paginate; add --paginate"),
-        (["--paginate", "--items", ""], "--items is empty; write the name of a field"),
-        (["--paginate", "-i"], "--paginate cannot be combined with --include; omit --include"),
-        (["--paginate", "--no-check-status"], "--paginate cannot be combined with --no-check-status; omit"),
-        (["--paginate", "--continue", "-o", "x"], "--paginate cannot be combined with --continue; omit --continue"),
-        (["--paginate", "a=b"], "--paginate is supported only for a GET request without a body; omit --paginate"),
-        (["--paginate", "-d", "x"], "--paginate is supported only for a GET request without a body; omit --paginate"),
+        ("<ftp://example.com/b>; rel=next", 11, "has the scheme 'ftp', not http or https"),
+        ("</a/%2e%2e/b>; rel=next", 11, "the next page has a URL that "),
+        ("</i?p=2; rel=next", 6, "the link to the next page, in the Link header, is malformed; use -i"),
+        ("</items>; rel=next", 6, "the pages form a loop: {url}/items was already requested; use --max-pages"),
     ],
 )
-def test_invalid_combinations_exit_with_2(xapi: Xapi, arguments: list[str], problem: str) -> None:
+def test_a_link_that_is_not_usable_is_an_error(xapi: Xapi, header: str, code: int, problem: str) -> None:
+    with PageServer(lambda target: page([1], f"Link: {header}")) as server:
+        outcome = paginate(xapi, server)
+
+    assert (outcome.code, outcome.out) == (code, "1\n")
+    assert problem.format(url=server.url) in outcome.err
+
+
+# failures
+
+
+def failing(third: bytes) -> Respond:
+    """Return a function that serves two pages, and *third* for the third one."""
+    pages = numbered(3)
+    return lambda target: third if target.endswith("=3") else pages(target)
+
+
+@pytest.mark.parametrize(
+    ("third", "code", "problem"),
+    [
+        (page({"no": 1}, status="500 No"), 5, "{url}/items responded with 500 No"),
+        (page({"no": 1}, status="401 No"), 10, "responded with 401 No"),
+        (b"", 11, "closed the connection without a response"),
+        (page(b'[1, "\xff"]'), 6, "--paginate cannot read the body: it is not valid UTF-8"),
+        (page(b'[{"id": 5}, '), 6, "the page is not valid JSON: expecting value at character 13"),
+        (page(b"[" * 200_000), 6, "the page is not valid JSON: it has too many levels"),
+        (
+            page(b"<html>", "Content-Type: text/html"),
+            6,
+            "the response is not JSON (Content-Type text/html); check PATH",
+        ),
+        (response("200 OK", b"[1", "Content-Length: 9", "Connection: close"), 11, "was truncated after 2 bytes"),
+        (b"HTTP/1.1 304 Not Modified\r\n\r\n", 6, "page 3 was not sent, because it is not modified (304)"),
+    ],
+)
+def test_a_page_that_fails_keeps_the_items_and_names_the_url_to_continue_with(
+    xapi: Xapi, third: bytes, code: int, problem: str
+) -> None:
+    with PageServer(failing(third)) as server:
+        outcome = paginate(xapi, server)
+
+    assert (outcome.code, outcome.out) == (code, lines(1, 2, 3, 4))
+    message = outcome.err.splitlines()[-1]
+    assert problem.format(url=server.url) in message
+    assert message.endswith(f"; to continue, request '{server.url}/items?page=3'")
+    assert TOKEN not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "problem"),
+    [
+        ({"data": [1], "m": {}}, ["--items", "i"], "the page has no field i; check --items; its fields: data, m"),
+        ("text", ["--items", "i"], "the page has no field i; check --items; it has no fields"),
+        ({"i": {"a": 1}}, ["--items", "i"], "the field i of the page is not an array; check --items"),
+        ({"next": True}, ["--next", "next"], "the field next of the page is neither a string nor a number"),
+    ],
+)
+def test_a_page_without_the_field_is_an_error(xapi: Xapi, value: Any, options: list[str], problem: str) -> None:
+    with PageServer(lambda target: page(value)) as server:
+        outcome = paginate(xapi, server, *options)
+
+    assert outcome.code == 6
+    assert outcome.err.startswith(f"xapi: error: {problem}")
+
+
+@pytest.mark.parametrize("options", [[], ["--slurp"]])
+def test_the_output_file_is_replaced_only_if_all_pages_arrive(xapi: Xapi, out: Path, options: list[str]) -> None:
+    out.write_text("old")
+    with PageServer(failing(page(b"", status="500 No"))) as server:
+        outcome = paginate(xapi, server, *options, "-o", str(out))
+    assert (outcome.code, outcome.out, out.read_text()) == (5, "", "old")
+    assert "to continue" not in outcome.err  # nothing was written
+
+    with PageServer(numbered(1)) as server:
+        assert paginate(xapi, server, "-o", str(out)) == Outcome(0)
+    assert out.read_text() == lines(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("option", "out", "err"), [(None, "", '{"no": 1}'), ("stdout", '{"no": 1}', ""), ("none", "", "")]
+)
+def test_the_body_of_an_error_goes_to_stderr_by_default(xapi: Xapi, option: str | None, out: str, err: str) -> None:
+    with PageServer(failing(page({"no": 1}, status="500 No"))) as server:
+        outcome = paginate(xapi, server, *(["--error-body", option] if option else []))
+
+    assert (outcome.code, outcome.out) == (5, lines(1, 2, 3, 4) + out)
+    assert outcome.err.startswith(err + "\n" if err else "xapi: error: ")
+
+
+def test_each_page_has_its_own_retries_also_for_a_truncated_body(xapi: Xapi) -> None:
+    busy = page(b"", "Retry-After: 0", status="429 Slow")
+    broken = response("200 OK", b"[1", "Content-Length: 9", "Connection: close")
+    pages = numbered(3)
+
+    def respond(target: str) -> bytes:
+        first = server.targets.count(target) == 1
+        return (broken if "=2" in target else busy) if first else pages(target)
+
+    with PageServer(respond) as server:
+        outcome = paginate(xapi, server, "--retry", "1")
+
+    assert (outcome.code, outcome.out) == (0, lines(1, 2, 3, 4, 5, 6))
+    assert outcome.err.count("(1 of 1)\n") == 3
+
+
+def test_after_a_401_in_the_middle_one_login_and_the_page_again(xapi: Xapi) -> None:
+    pages, logins, left = numbered(4), [0], [0]
+
+    def respond(target: str) -> bytes:
+        if target == "/x-api/token":
+            logins[0], left[0] = logins[0] + 1, 2
+            return page({"access_token": f"canary-{logins[0]}", "token_type": "bearer"})
+        left[0] -= 1
+        return pages(target) if left[0] >= 0 else page({}, status="401 No")
+
+    with PageServer(respond) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": "canary-password"}
+        outcome = xapi("request", "/items", "--paginate", env=env)
+
+    assert (outcome.code, outcome.out, logins) == (0, lines(*range(1, 9)), [2])
+    assert "canary" not in outcome.err
+
+
+def test_secrets_in_the_url_to_continue_with_are_redacted_but_no_cursor(xapi: Xapi) -> None:
+    def respond(target: str) -> bytes:
+        return page(b"", status="500 No") if "=2" in target else page([1], link("?access_token=canary&pageToken=b&n=2"))
+
+    with PageServer(respond) as server:
+        outcome = paginate(xapi, server)
+
+    url = f"{server.url}/items?access_token=***&pageToken=b&n=2"
+    assert outcome.err.endswith(f"to continue, request '{url}', where *** replaces secrets that are not shown\n")
+
+
+@pytest.mark.parametrize(
+    ("block", "problem"),
+    [(b" " * 0x10000, "the page is larger than 64 MiB"), (b"0," * 0x8000, "the page is larger than 64 MiB")],
+)
+def test_an_endless_page_is_an_error(xapi: Xapi, block: bytes, problem: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n"
+    with Server([request(), send(head), forever(b"10000\r\n" + block + b"\r\n")]) as server:
+        outcome = paginate(xapi, server)
+
+    assert (outcome.code, outcome.out) == (6, "")
+    assert outcome.err == f"xapi: error: {problem}; request smaller pages, or omit --paginate\n"
+
+
+def test_a_small_body_with_very_many_values_is_refused(xapi: Xapi) -> None:
+    body = gzip.compress(b"[" + b"[]," * 6_000_000 + b"1]", 1)
+    with PageServer(lambda target: page(body, "Content-Encoding: gzip")) as server:
+        outcome = paginate(xapi, server)
+
+    assert (outcome.code, outcome.out) == (6, "")
+    assert "the page is not valid JSON: it has more than 5,000,000 values" in outcome.err
+
+
+# as it arrives, and how it ends
+
+
+@pytest.mark.parametrize(("options", "printed_lines"), [((), lines(1, 2, 3, 4)), (("--jq", ".id"), "1\n2\n3\n4\n")])
+def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(
+    xapi: Xapi, options: tuple[str, ...], printed_lines: str
+) -> None:
+    printed, pages = threading.Event(), numbered(2)
+
+    def respond(target: str) -> bytes:
+        assert target == "/items" or printed.wait(30), "the second page was requested before the first was read"
+        return pages(target)
+
+    with PageServer(respond) as server:
+        process = xapi.start("request", "/items", "--paginate", *options, env=bearing(server))
+        assert process.stdout is not None
+        first = process.stdout.readline() + process.stdout.readline()
+        printed.set()
+        rest, err = process.communicate(timeout=30)
+
+    assert (process.returncode, (first + rest).decode(), err) == (0, printed_lines, b"")
+
+
+@pytest.mark.parametrize("options", [[], ["--slurp"]])
+def test_endless_pages_end_when_stdout_is_closed(xapi: Xapi, options: list[str]) -> None:
+    with PageServer(numbered(10**9)) as server:
+        process = xapi.start("request", "/items", "--paginate", *options, env=bearing(server))
+        assert process.stdout is not None
+        process.stdout.read(9)
+        process.stdout.close()
+        assert process.wait(30) == 141
+
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_a_signal_ends_the_pages_and_names_the_next_one_on_a_terminal(xapi: Xapi) -> None:
+    requested = threading.Event()
+    script = [request(), send(numbered(9)("/items")), request(), lambda peer: requested.set(), hang()]
+    with (
+        Server(script) as server,
+        xapi.on_terminal("request", "/items", "--paginate", env=bearing(server), columns=200) as terminal,
+    ):
+        terminal.expect('"id": 2')
+        assert requested.wait(30)
+        terminal.interrupt()
+        terminal.expect(f"xapi: interrupted: to continue, request '{server.url}/items?page=2'")
+        assert terminal.wait() == 128 + signal.SIGINT
+
+
+# usage
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--slurp"],
+        ["--items", "a"],
+        ["--next", "a"],
+        ["--max-pages", "1"],
+        ["--paginate", "--items", ""],
+        ["--paginate", "-i"],
+        ["--paginate", "--no-check-status"],
+        ["--paginate", "--expect", "."],
+        ["--paginate", "a=b"],
+        ["--paginate", "-d", "x"],
+    ],
+)
+def test_what_cannot_be_combined_is_a_usage_error(xapi: Xapi, arguments: list[str]) -> None:
     with PageServer(numbered(1)) as server:
         outcome = xapi("request", "/", *arguments, env=bearing(server))
 
     assert (outcome.code, outcome.out, server.targets) == (2, "", [])
-    assert outcome.err.startswith(f"xapi: error: {problem}")
-
-
-@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT"])
-def test_other_methods_exit_with_2(xapi: Xapi, sandbox: Sandbox, method: str) -> None:
-    outcome = xapi("request", method, "/x-api/projects", "--paginate", env=bearing(sandbox))
-
-    assert (outcome.code, outcome.out) == (2, "")
-
-
-def test_curl_requests_the_first_page_only(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("request", "/x-api/projects", "--paginate", "--curl", env=bearing(sandbox))
-
-    assert outcome.code == 0
-    assert outcome.err == "xapi: omitted from the command, because curl has no equivalent: --paginate\n"

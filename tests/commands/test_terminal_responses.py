@@ -63,7 +63,7 @@ def _of_status(name: str) -> set[int]:
 
 
 def _of_page(name: str) -> set[int]:
-    return {11} if name[0] == "2" and not name.startswith("204") else _of_status(name)
+    return {6} if name[0] == "2" and not name.startswith("204") else _of_status(name)
 
 
 def _of_expectation(name: str) -> set[int]:

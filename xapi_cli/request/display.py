@@ -5,14 +5,14 @@ A terminal gets text only, and a single JSON document up to a limit is indented 
 
 import json
 import re
-from codecs import IncrementalDecoder, getincrementaldecoder, lookup
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from xapi_cli.errors import XapiError
+from xapi_cli.request.charset import codec_of
 from xapi_cli.request.jq.event_stream import is_record_stream
 from xapi_cli.request.json.pretty import formatted, pretty
-from xapi_cli.request.json.syntax import InvalidJSON, validated
 from xapi_cli.system.render import escape_json, printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
@@ -22,11 +22,8 @@ _BINARY = re.compile(
     r"\s*(image/(?!svg)|audio/|video/|font/|application/(pdf|zip|gzip|x-(gzip|tar|bzip2?|xz|7z-compressed))\s*(;|$))",
     re.IGNORECASE,
 )
-_CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]+)""", re.ASCII | re.IGNORECASE)
-_CHARSETS = re.compile(
-    r"iso-8859-\d+|latin-?[19]|windows-(125\d|874)|koi8-[ru]|macintosh|shift[_-]jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
-    r"|utf-(16|32)([lb]e)?"
-)
+# The beginning of a literal, of a part of a number or of an escape, at which a decoder reports an error.
+_BEGINNING = re.compile(r"\s*(?:|t|tr|tru|f|fa|fal|fals|n|nu|nul|[-.]|[eE][+-]?|[\\u0-9a-fA-F]{0,10})\s*")
 
 
 def displayed(
@@ -55,15 +52,17 @@ def displayed(
         if is_json:
             is_whole = _buffer_rest(source, buffer, MAX_INDENTED)
     except XapiError:  # the body is truncated: show what has arrived
-        yield from _stream([bytes(buffer)], _charset(content_type), note, length)
+        yield from _stream([bytes(buffer)], codec_of(content_type), note, length)
         raise
     if is_json:
         shown = pretty(buffer.decode("utf-8-sig"), colors=colors) if is_whole and _is_text(buffer) else None
+        if not is_whole:
+            note(f"JSON of more than {size(MAX_INDENTED)} is not indented; pipe it into jq")
         if shown is not None:
             yield from shown
             yield "\n"
             return
-    yield from _stream(chain([bytes(buffer)], source), _charset(content_type), note, length)
+    yield from _stream(chain([bytes(buffer)], source), codec_of(content_type), note, length)
 
 
 class Results:
@@ -88,34 +87,31 @@ class Results:
             yield "\n"
 
 
-def _charset(content_type: str) -> str | None:
-    """Return the codec for the charset that *content_type* names, or None if it is not one of the known charsets."""
-    found = _CHARSET.search(content_type)
-    name = found[1].lower() if found else ""
-    if not _CHARSETS.fullmatch(name):  # Python also has codecs that are not charsets: idna, rot13
-        return None
-    try:
-        return lookup(name).name
-    except LookupError:
-        return None
-
-
 def _starts_as_json(source: Iterator[bytes], buffer: bytearray) -> bool:
-    """Move data from *source* to *buffer*; return whether it starts a single JSON document."""
-    decoder = getincrementaldecoder("utf-8-sig")()
-
-    def texts() -> Iterator[str]:
-        for chunk in source:
-            buffer.extend(chunk)
-            yield decoder.decode(chunk)
-
-    try:
-        for _ in validated(texts()):
-            if b"\0" in buffer:
+    """Move data from *source* to *buffer*; return whether it may be the beginning of a single JSON document."""
+    decode, text = getincrementaldecoder("utf-8-sig")().decode, ""
+    checked = 0  # characters; the next check is at twice as many, because a body may arrive in very small parts
+    for chunk in source:
+        buffer.extend(chunk)
+        if (part := _decoded(decode, chunk)) is None:
+            return False
+        text += part
+        if len(text) >= 2 * checked:
+            checked = len(text)
+            if "\0" in text or not _may_continue(text):
                 return False
-            if len(buffer) >= _MAX_PROBED:
-                return True
-    except (InvalidJSON, UnicodeDecodeError):
+        if len(buffer) >= _MAX_PROBED:
+            break
+    return True
+
+
+def _may_continue(text: str) -> bool:
+    """Return whether *text* is a JSON document or the beginning of one."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.msg.startswith("Unterminated") or bool(_BEGINNING.fullmatch(text, error.pos))
+    except (ValueError, RecursionError):
         return False
     return True
 

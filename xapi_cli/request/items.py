@@ -266,13 +266,14 @@ def _add_header(items: Items, name: str, value: str | None) -> None:
 
 
 def _checked_json(text: str, where: str, name: str) -> str:
-    from xapi_cli.request.json.syntax import InvalidJSON, validated
+    from xapi_cli.request.json.syntax import InvalidJSON, check
 
     try:
-        return "".join(validated([text]))
+        check(text)
     except InvalidJSON as error:
         hint = f"for a string, write {printable(name)}=…"
         raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
+    return text
 
 
 def _file_name(path: str, where: str, hint: str = "write \\@ for an @ in a name") -> str:

@@ -6,7 +6,6 @@ a[0]=c    element 0 of a       [0]=c     element of the body        a[\0]=c   me
 
 import re
 from collections.abc import Iterable, Iterator
-from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.items import Field
@@ -43,19 +42,19 @@ def build(fields: Iterable[Field]) -> Node:
     return tree.root
 
 
-def pieces(node: Node) -> Iterator[tuple[str | Field, int]]:
-    """Yield the JSON text of *node* in pieces, with their nesting levels; leaves are yielded as they are."""
-    pending: list[tuple[Node | str, int]] = [(node, 0)]
+def pieces(node: Node) -> Iterator[str | Field]:
+    """Yield the JSON text of *node* in pieces; leaves are yielded as they are."""
+    pending: list[Node | str] = [node]
     while pending:
-        current, depth = pending.pop()
+        current = pending.pop()
         if isinstance(current, dict | list):
             opening, closing = "{}" if isinstance(current, dict) else "[]"
-            pending.append((closing, depth))
+            pending.append(closing)
             for number, (head, child) in enumerate(reversed(_children(current)), 1):
-                pending += [(child, depth + 1), (f", {head}" if number < len(current) else head, depth)]
-            pending.append((opening, depth))
+                pending += [child, f", {head}" if number < len(current) else head]
+            pending.append(opening)
         else:
-            yield "null" if current is None else current, depth
+            yield "null" if current is None else current
 
 
 def _children(node: dict[str, Node] | list[Node]) -> list[tuple[str, Node]]:
@@ -189,9 +188,7 @@ def _expanded(node: Node, field: Field) -> Node:
     if text.startswith("["):
         return [Part(node.name, text[slice(*element)], is_json=True) for element in spans.elements(text, span)]
     found = list(spans.members(text, span))
-    expanded: dict[str, Node] = {
-        scanstring(text, name[0] + 1)[0]: Part(node.name, text[slice(*value)], is_json=True) for name, value in found
-    }
+    expanded: dict[str, Node] = {name: Part(node.name, text[slice(*value)], is_json=True) for name, value in found}
     if len(expanded) < len(found):
         name = printable(field.written)
         raise UsageError(f"'{name}' extends an object with a duplicate name", hint="remove the duplicate")

@@ -407,7 +407,6 @@ class _Sending:
 
     def _paginate(self) -> None:
         """Send the call and the calls for the following pages, and write the items."""
-        from xapi_cli.request.pages.item_output import ItemOutput
         from xapi_cli.request.pages.paginate import Pages
 
         options, output, terminal = self._options.pages, self._output, self._runtime.terminal
@@ -416,7 +415,6 @@ class _Sending:
             self._sender,
             self._tokens,
             options,
-            ItemOutput(output, slurp=options.slurp),
             output,
             base_url=self._runtime.base_url,
             received=self._take,

@@ -1,5 +1,6 @@
-"""Build the request body from ITEMs and `-d`; memory use does not depend on the size of the body."""
+"""Build the request body from ITEMs and `-d`; apart from JSON fields, its size does not matter to the memory used."""
 
+import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.request.body.sources import Stdin, read_body, read_text
 from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
 from xapi_cli.request.items import STDIN, Field, Items, Upload
-from xapi_cli.request.json.syntax import InvalidJSON, encode_string, validated
+from xapi_cli.request.json.syntax import InvalidJSON, check, encode_string
 from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 
@@ -24,6 +25,7 @@ __all__ = ["FORM", "JSON", "Body", "build", "data_body", "form_body", "json_body
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as in HTML form submission
 _COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _UNKNOWN = "application/octet-stream"
+_MAX_JSON = 256 * 1024 * 1024  # characters of the value of a field: it is checked as a whole
 
 
 def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body | None:
@@ -66,22 +68,27 @@ def form_body(fields: Sequence[Field], stdin: Stdin) -> Body:
 def _json(value: "Node", stdin: Stdin) -> Iterator[bytes]:
     from xapi_cli.request import nested_json
 
-    for piece, depth in nested_json.pieces(value):
+    for piece in nested_json.pieces(value):
         if isinstance(piece, Field):
-            for text in _json_value(piece, depth, stdin):
+            for text in _json_value(piece, stdin):
                 yield _utf8(text, piece)
         else:
             yield piece.encode()
 
 
-def _json_value(field: Field, depth: int, stdin: Stdin) -> Iterator[str]:
+def _json_value(field: Field, stdin: Stdin) -> Iterator[str]:
     if not field.is_json:
         yield from encode_string(_text(field, stdin))
         return
+    name, text = printable(field.name), io.StringIO()
+    for chunk in _without_bom(_text(field, stdin)):
+        if text.write(chunk) and text.tell() > _MAX_JSON:
+            raise UsageError(f"the value of the field {name} is too large", hint="send the whole body with -d @FILE")
     try:
-        yield from validated(_without_bom(_text(field, stdin)), depth)
+        check(text.getvalue())
     except InvalidJSON as error:
-        raise UsageError(f"the field {printable(field.name)} has a value that is not valid JSON: {error}") from None
+        raise UsageError(f"the field {name} has a value that is not valid JSON: {error}") from None
+    yield text.getvalue()
 
 
 def _form(fields: Sequence[Field], stdin: Stdin) -> Iterator[bytes]:

@@ -1,0 +1,44 @@
+"""The charset of a body, before a filter, pages or a table read it: they need UTF-8, and bytes are never guessed."""
+
+import re
+from codecs import getincrementaldecoder, lookup
+from collections.abc import Iterable, Iterator
+
+from xapi_cli.errors import FilterError
+
+_CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]+)""", re.ASCII | re.IGNORECASE)
+_CHARSETS = re.compile(  # Python also has codecs that are not charsets: idna, rot13
+    r"utf-8|us-ascii|iso-8859-\d+|latin-?[19]|windows-(125\d|874)|koi8-[ru]|macintosh|shift[_-]jis|euc-(jp|kr)"
+    r"|gb2312|gbk|gb18030|big5|utf-(16|32)([lb]e)?"
+)
+
+
+def codec_of(content_type: str) -> str | None:
+    """Return the codec for the charset that *content_type* names, or None if it is not one of the known charsets."""
+    found = _CHARSET.search(content_type)
+    name = found[1].lower() if found else ""
+    try:
+        return lookup(name).name if _CHARSETS.fullmatch(name) else None
+    except LookupError:
+        return None
+
+
+def utf8(chunks: Iterable[bytes], content_type: str, *, reader: str) -> Iterator[bytes]:
+    """Yield the body in *chunks* in UTF-8 and without a byte order mark, decoded by the charset of *content_type*.
+
+    Raises FilterError, which names the *reader* of the body, at bytes that are not valid in that charset.
+    """
+    codec = codec_of(content_type) or "utf-8"
+    decode = getincrementaldecoder(codec)().decode
+    is_first = True
+    try:
+        for chunk in chunks:
+            text = decode(chunk)
+            if text:
+                yield text.removeprefix("\ufeff").encode() if is_first else text.encode()
+                is_first = False
+        decode(b"", True)
+    except UnicodeError:
+        declared = "" if codec_of(content_type) is None else ", which its Content-Type declares"
+        what = f"{reader} cannot read the body: it is not valid {codec.upper()}{declared}"
+        raise FilterError(what, hint="use -o FILE to see it") from None
