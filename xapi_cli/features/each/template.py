@@ -106,7 +106,7 @@ class Template:
                 for field, value in self._fields
             ]
             pieces = nested_json.pieces(nested_json.build(resolved))
-            line["json"] = loads("".join(each if isinstance(each, str) else each.text or "" for each, _ in pieces))
+            line["json"] = loads("".join(each if isinstance(each, str) else each.text or "" for each in pieces))
         return line
 
     def _path_of(self, row: Row) -> str:
