@@ -32,12 +32,12 @@ def runtime() -> Runtime:
     return Runtime(ENVIRON)
 
 
-@given(WORDS, WORDS, WORDS, st.none() | st.just("text"), st.booleans())
+@given(WORDS, WORDS, st.none() | st.just("text"), st.booleans())
 def test_any_arguments_lead_only_to_the_api(
-    runtime: Runtime, args: list[str], query: list[str], headers: list[str], data: str | None, form: bool
+    runtime: Runtime, args: list[str], headers: list[str], data: str | None, form: bool
 ) -> None:
     try:
-        request = Request(runtime, RequestOptions(args, query=query, headers=headers, data=data, form=form))
+        request = Request(runtime, RequestOptions(args, headers=headers, data=data, form=form))
     except UsageError as error:
         assert str(error) == printable(str(error))
         assert "canary" not in str(error)
