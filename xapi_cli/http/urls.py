@@ -224,7 +224,15 @@ def reject_control_characters(text: str) -> None:
         raise InvalidURL(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
 
 
+def is_loopback_host(host: str) -> bool:
+    """Return whether the name or address *host* is one of this machine, whatever the system's configuration."""
+    return (
+        host == "localhost" or host.endswith(".localhost") or re.fullmatch(r"127(\.\d{1,3}){3}|::1", host) is not None
+    )
+
+
 def _base_url(text: str) -> str:
+    text = text.removeprefix("\ufeff").strip()  # a byte order mark
     if not text.strip():
         raise InvalidURL("is empty")
     reject_control_characters(text)
@@ -232,15 +240,25 @@ def _base_url(text: str) -> str:
     if not has_scheme and re.match(_SCHEME_WITHOUT_SLASHES, text):
         raise InvalidURL("has no // after its scheme")
     if not has_scheme and re.fullmatch(_EMAIL_ADDRESS, text):
-        raise InvalidURL("looks like an email address")
+        raise InvalidURL("looks like an email address", "give the username with -u")
     found, rest = _split(text if has_scheme else f"https://{text}")
+    if not has_scheme and is_loopback_host(found[1]):
+        found, rest = _split(f"http://{text}")
     reject_spaces(text)
     if "?" in rest:
         raise InvalidURL("has a query", "omit the ? and everything after it")
     if "#" in rest:
         raise InvalidURL("has a fragment", "omit the # and everything after it")
     _check_path(rest)
-    return _origin_url(found) + _encode(rest.rstrip("/"), _IN_PATH)
+    return _origin_url(found) + _encode(rest[: len(rest) - len(pasted_end(rest))], _IN_PATH)
+
+
+def pasted_end(text: str) -> str:
+    """Return the end of the base URL *text* that is not part of it: that of a URL of the API, or a slash."""
+    path, before = text.rstrip("/"), ""
+    while path != before:
+        before, path = path, path.removesuffix("/x-api/token").removesuffix("/x-api").rstrip("/")
+    return text[len(path) :]
 
 
 def _resolved(base: str, path: str, *, is_forwarded: bool) -> str:

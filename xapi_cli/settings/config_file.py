@@ -7,10 +7,10 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
@@ -18,7 +18,7 @@ from xapi_cli.system import files
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
-    from tomlkit.items import InlineTable, Item, Key
+    from tomlkit.items import Item, Key
 
     Document = MutableMapping[str, Any]  # as tomlkit or tomllib returns it
     Change = Callable[[Document], Document | None]
@@ -27,8 +27,7 @@ _VARIABLE = "XAPI_CONFIG_DIR"
 _MAX_SIZE = 1024 * 1024  # bytes
 _LOCK_TIMEOUT = 5.0  # seconds
 _HINT = "edit the file, or see `xapi profile --help`"
-_TOP_LEVEL = {setting.top_level_key: setting.type for setting in SETTINGS.values() if setting.top_level_key}
-TOP_LEVEL_KEYS = (*_TOP_LEVEL, "profiles")
+TOP_LEVEL_KEYS = ("default_profile", "profiles")
 
 
 class Config(NamedTuple):
@@ -36,7 +35,6 @@ class Config(NamedTuple):
 
     default_profile: str | None = None
     profiles: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    others: Mapping[str, Any] = MappingProxyType({})  # the other keys at the top of the file
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
@@ -75,13 +73,21 @@ def edit(path: Path, change: "Change", *, lock: "files.StateFile | None" = None)
 
     *change* modifies the document, which no other process edits meanwhile, or returns another one that replaces it. It
     is also called with the plain dictionary, as which the new file must be read. *lock* is the file with which
-    concurrent processes exclude each other. Raises UsageError if the existing file is not valid, or cannot be edited
-    (it is not overwritten), OutputError if the file cannot be written.
+    concurrent processes exclude each other; where it cannot be locked, they do not. Raises UsageError if the existing
+    file is not valid, or cannot be edited (it is not overwritten), OutputError if the file cannot be written.
     """
+    from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+
     with ExitStack() as stack:
         if lock is not None:
-            load(path)  # never lock a file next to one that another user can replace
-            _exclude_others(stack, path, lock)
+            try:
+                with suppress(LockUnavailable):
+                    stack.enter_context(locked(lock, timeout=_LOCK_TIMEOUT))
+            except LockTimeout as error:
+                problem = f"another xapi process has been editing it for more than {_LOCK_TIMEOUT:.0f} s"
+                raise OutputError(
+                    f"{_shown(path)} cannot be written: {problem}", hint="try again, or end that process if it hangs"
+                ) from error
         _edit(path, change)
 
 
@@ -101,8 +107,7 @@ def contents(document: "Mapping[str, Any]") -> Config:
     """Return the contents of *document*, which is valid."""
     unwrap = getattr(document, "unwrap", None)  # of tomlkit
     found = unwrap() if unwrap else document
-    others = {key: found[key] for key in _TOP_LEVEL if key in found and key != "default_profile"}
-    return Config(found.get("default_profile") or None, found.get("profiles", {}), others)
+    return Config(found.get("default_profile") or None, found.get("profiles", {}))
 
 
 def with_profile(document: "Document", name: str) -> "Document":
@@ -113,9 +118,6 @@ def with_profile(document: "Document", name: str) -> "Document":
         return document
     if not isinstance(document, tomlkit.TOMLDocument):
         document.setdefault("profiles", {})[name] = {}
-        return document
-    if isinstance(document.get("profiles"), tomlkit.items.InlineTable):  # cannot contain regular tables
-        document["profiles"][name] = tomlkit.inline_table()
         return document
     # as text, because tomlkit cannot add a table to dotted keys, which a header at the end always can
     text = tomlkit.dumps(document)
@@ -134,18 +136,7 @@ def set_setting(document: "Document", name: str, key: str, value: object) -> Non
 
 def remove_setting(document: "Document", name: str, key: str) -> None:
     """Remove *key* from the profile *name* of *document*; the profile remains, even if it has no other settings."""
-    import tomllib
-
-    import tomlkit
-
-    profiles = document.get("profiles", {})
-    if isinstance(profiles, tomlkit.items.InlineTable):
-        profiles = document["profiles"] = _without_dotted_keys(profiles)
-    profiles.get(name, {}).pop(key, None)
-    if not isinstance(document, tomlkit.TOMLDocument) or name not in profiles:
-        return
-    if name not in tomllib.loads(tomlkit.dumps(document)).get("profiles", {}):
-        profiles[name] = tomlkit.inline_table()  # a profile that consisted only of the dotted key
+    document.get("profiles", {}).get(name, {}).pop(key, None)
 
 
 def remove_profile(document: "Document", name: str) -> None:
@@ -180,7 +171,17 @@ def _detach_comments(profile: "Document") -> "list[tuple[Key | None, Item]]":
 def _read_text(path: Path) -> str | None:
     """Return the text of the config file *path*, None if it does not exist; raise UsageError if it cannot be used."""
     try:
-        return _read_bytes(path).removeprefix(codecs.BOM_UTF8).decode().replace("\r\n", "\n")
+        # opening a FIFO would block
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            files.check_safe(path, variable=_VARIABLE)
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(
+                    f"{_shown(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the directory of config.toml"
+                )
+            if status.st_size > _MAX_SIZE:
+                raise UsageError(f"{_shown(path)} is larger than 1 MiB", hint=_HINT)
+            return file.read().removeprefix(codecs.BOM_UTF8).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -191,29 +192,13 @@ def _read_text(path: Path) -> str | None:
         raise UsageError(f"{_shown(path)} is not valid UTF-8 at byte {error.start}", hint=_HINT) from error
 
 
-def _read_bytes(path: Path) -> bytes:
-    """Return the contents of the config file *path*; raise Unsafe if another user may have written it."""
-    # opening a FIFO would block
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
-        files.check_safe(path, variable=_VARIABLE)
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(
-                f"{_shown(path)} is not a regular file", hint="set XAPI_CONFIG_DIR to the directory of config.toml"
-            )
-        if status.st_size > _MAX_SIZE:
-            raise UsageError(f"{_shown(path)} is larger than 1 MiB", hint=_HINT)
-        return file.read()
-
-
 def _validated(document: Mapping[str, Any], path: Path) -> Config:
     """Return the contents of the TOML *document*; raise UsageError for an unknown key or a value of another type."""
     for key in document:
         if key not in TOP_LEVEL_KEYS:
             raise _unknown_key(path, key, is_table=isinstance(document[key], dict))
-    for key, kind in _TOP_LEVEL.items():
-        if key in document and not kind.accepts(document[key]):
-            raise UsageError(f"{_shown(path)}: {key} must be {kind.toml_description}", hint=_HINT)
+    if not isinstance(document.get("default_profile", ""), str):
+        raise UsageError(f"{_shown(path)}: default_profile must be a string", hint=_HINT)
     profiles = document.get("profiles", {})
     if not isinstance(profiles, dict):
         raise UsageError(f"{_shown(path)}: profiles must be tables, [profiles.NAME]", hint=_HINT)
@@ -248,82 +233,34 @@ def _unknown_key(path: Path, key: str, *, is_table: bool = False) -> UsageError:
     return UsageError(f"{_shown(path)}: unknown key {printable(key)}", hint=hint)
 
 
-def _exclude_others(stack: ExitStack, path: Path, lock: files.StateFile) -> None:
-    """Hold *lock* until *stack* ends, or a file next to *path* if the state directory cannot be used for locks.
-
-    If neither can be locked, processes do not exclude each other: an edit is lost only if another one ends meanwhile.
-    """
-    from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
-
-    beside = files.StateDirectory(path.parent).file(f".{path.name}.lock")
-    for file in (lock, beside):
-        try:
-            stack.enter_context(locked(file, timeout=_LOCK_TIMEOUT))
-        except LockTimeout as error:
-            raise OutputError(
-                f"{_shown(path)} cannot be written: another xapi process has been editing it for more than"
-                f" {_LOCK_TIMEOUT:.0f} s",
-                hint="try again, or end that process if it hangs",
-            ) from error
-        except LockUnavailable:
-            continue
-        return
-
-
 def _edit(path: Path, change: "Change") -> None:
     import tomllib
 
     import tomlkit
 
     load(path)  # never edit a file that is not valid
-    before = _read_text(path) or ""
+    given = _read_text(path) or ""
+    has_crlf = 0 < given.count("\r\n") == given.count("\n")  # as some editors on Windows write them
+    before = given.replace("\r\n", "\n")
     if before and not before.endswith("\n"):
         before += "\n"  # otherwise tomlkit would add a key to the last line
     expected: Document = tomllib.loads(before)
     expected = change(expected) or expected
     try:
         document: Document = tomlkit.parse(before)
-        document = change(document) or document
-        after = tomlkit.dumps(document)
+        after = tomlkit.dumps(change(document) or document)
         is_intact = _meaning(tomllib.loads(after)) == _meaning(expected)
     except (ValueError, LookupError, TypeError, AttributeError):  # tomlkit has no common base class for its failures
         is_intact, after = False, ""
     if not is_intact:
         raise UsageError(f"{_shown(path)} has a form that xapi cannot edit", hint="edit the file by hand")
     if after != before:
-        _write(path, after.replace("\n", "\r\n") if _has_crlf(path) else after)
+        _write(path, after.replace("\n", "\r\n") if has_crlf else after)
 
 
 def _meaning(document: "Document") -> "Document":
     """Return *document* with profiles: no profiles and an empty table of profiles mean the same."""
     return {"profiles": {}, **document}
-
-
-def _without_dotted_keys(profiles: "InlineTable") -> "InlineTable":
-    """Return *profiles* unchanged, or with inline tables in place of dotted keys, which tomlkit cannot remove."""
-    import tomlkit
-
-    if not any(key.is_dotted() for key, _ in profiles.value.body if key is not None):
-        return profiles
-    return cast("InlineTable", tomlkit.parse(f"x = {_inline(profiles.unwrap())}")["x"])
-
-
-def _inline(value: object) -> str:
-    import tomlkit
-
-    if not isinstance(value, dict):
-        return str(tomlkit.item(value).as_string())
-    keys = ((tomlkit.items.SingleKey(key).as_string(), _inline(each)) for key, each in value.items())
-    return "{" + ", ".join(f"{key} = {text}" for key, text in keys) + "}"
-
-
-def _has_crlf(path: Path) -> bool:
-    """Return whether all lines of the config file *path* end with CRLF, as some editors on Windows write them."""
-    try:
-        data = _read_bytes(path)
-    except OSError:
-        return False
-    return 0 < data.count(b"\r\n") == data.count(b"\n")
 
 
 def _write(path: Path, text: str) -> None:

@@ -27,8 +27,13 @@ def resolve(
     name = selected_profile(flags, environ, found)
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
-        raise _missing_profile(name, flags, environ, found, or_log_in=or_log_in)
-    sources = _Sources(flags, environ, name, profile or {}, path.parent, found.others)
+        otherwise = None if or_log_in else "give --base-url and --username instead" if flags.get("profile") else ""
+        error = missing_profile(name, found, otherwise)
+        place = (
+            "" if flags.get("profile") else f"{_selector_of_profile(flags, environ)}: "
+        )  # what the user did not type
+        raise UsageError(f"{place}{error.message}", hint=error.hint)
+    sources = _Sources(flags, environ, name, profile or {}, path.parent)
     keys = [key for key in sources.given() if key != "profile"]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
     _check_owner_of_secrets(settings, sources)
@@ -57,18 +62,8 @@ def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, st
 
     No profile has a key for them, so this needs no config file, in which other settings may not be valid.
     """
-    sources = _Sources(flags, environ, "", {}, Path(), {})
+    sources = _Sources(flags, environ, "", {}, Path())
     return {key: value for key in sources.given() if key in keys and (value := sources.value(key)) is not None}
-
-
-def outside_profiles(key: str, environ: Mapping[str, str]) -> Any:
-    """Return the value of the setting *key*, which has a key of the same name outside the profiles; None without one.
-
-    Raises UsageError if it or the config file is not valid.
-    """
-    (variable,) = SETTINGS[key].variables
-    others = {} if environ.get(variable) else config_file.load(config_file.config_path(environ)).others
-    return _Sources({}, environ, "", {}, Path(), others).value(key)
 
 
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
@@ -96,17 +91,6 @@ def missing_profile(name: str, found: config_file.Config, otherwise: str | None 
     return UsageError(f"profile {printable(name)!r} does not exist", hint=hint)
 
 
-def _missing_profile(
-    name: str, flags: Flags, environ: Mapping[str, str], found: config_file.Config, *, or_log_in: bool
-) -> UsageError:
-    """Return the error for the selected profile *name*, which does not exist, with what selects it if not a flag."""
-    is_from_flag = bool(flags.get("profile"))
-    otherwise = None if or_log_in else "give --base-url and --username instead" if is_from_flag else ""
-    error = missing_profile(name, found, otherwise)
-    place = _selector_of_profile(flags, environ)
-    return error if is_from_flag else UsageError(f"{place}: {error.message}", hint=error.hint)
-
-
 def _selector_of_profile(flags: Flags, environ: Mapping[str, str]) -> str:
     """Return the name of what selects the profile: the flag, the variable, or the key of the config file."""
     row = SETTINGS["profile"]
@@ -118,7 +102,7 @@ def _selector_of_profile(flags: Flags, environ: Mapping[str, str]) -> str:
 
 def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:
     """Return the base URL and the username that the profile *name* sets itself, as far as they are valid."""
-    sources, account = _Sources({}, {}, name, found.profiles.get(name, {}), Path(), {}), {}
+    sources, account = _Sources({}, {}, name, found.profiles.get(name, {}), Path()), {}
     for key in ("base_url", "username"):
         with suppress(UsageError):
             if value := sources.profile_value(key):
@@ -166,10 +150,7 @@ _Found = tuple[Any, ...]
 
 
 class _Sources:
-    """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*.
-
-    *others* are its keys outside the profiles.
-    """
+    """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*."""
 
     def __init__(
         self,
@@ -178,14 +159,13 @@ class _Sources:
         name: str,
         profile: Mapping[str, Any],
         directory: Path,
-        others: Mapping[str, Any],
     ) -> None:
         self.flags, self.environ = flags, environ
-        self.name, self.profile, self.directory, self.others = name, profile, directory, others
+        self.name, self.profile, self.directory = name, profile, directory
 
     def given(self) -> list[str]:
         """Return the settings that a source may have, in the order of the table, which is that of the errors."""
-        names = {name for name, value in self.flags.items() if value is not None} | {*self.profile} | {*self.others}
+        names = {name for name, value in self.flags.items() if value is not None} | {*self.profile}
         variables = self.environ.keys()
         return [key for key, row in SETTINGS.items() if key in names or not variables.isdisjoint(row.variables)]
 
@@ -213,8 +193,6 @@ class _Sources:
         for variable in setting.variables:
             if value := self.environ.get(variable):
                 return variable, setting.type.from_variable, value
-        if key in self.others:
-            return key, setting.type.from_profile, self.others[key], self.directory
         return self._in_profile(key) if key in self.profile else None
 
     def _in_profile(self, key: str) -> _Found | None:

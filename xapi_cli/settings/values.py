@@ -18,6 +18,12 @@ _PER_REQUEST = frozenset({"authorization", "content-type", "host", "idempotency-
 _MAX_PROFILE_NAME = 100  # characters
 _PROFILE_NAME = rf"[\w@+.-]{{1,{_MAX_PROFILE_NAME}}}"
 _HEADER_FORM = "write Name: value, one header per line"
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}  # seconds
+_WITH_UNITS = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
+_NUMBER = r"\d+\.?\d*|\.\d+"
+_MAX_DIGITS = 12  # of a number with a unit; without a limit, conversion of a very long number is slow
+_LONGEST = 10**9  # seconds, thirty years; keeps sums of time within the range of datetime
+_LONGEST_LIMIT = 10**8  # seconds, three years; within the range of threads, sockets and timers
 
 
 class Text:
@@ -69,12 +75,6 @@ class Choice(Text):
         return text
 
 
-def _time_limit(value: str | float) -> float:
-    from xapi_cli.settings import durations
-
-    return durations.time_limit(value)
-
-
 class TimeLimit(Text):
     """A DURATION above zero, as a number of seconds; the config file may contain it as a number or as a string."""
 
@@ -82,14 +82,44 @@ class TimeLimit(Text):
     toml_description = "a number of seconds or a duration such as '90s'"
 
     def __init__(self) -> None:
-        super().__init__(_time_limit)
+        super().__init__(time_limit)
 
     def to_profile(self, text: str) -> object:
         """Return a number for a number, otherwise the duration as it was given."""
-        value = _time_limit(text)
+        value = time_limit(text)
         if text.strip()[-1].isalpha():
             return text.strip()
         return int(value) if value.is_integer() else value
+
+
+def seconds(text: str, *, name: str) -> float:
+    """Return the number of seconds in *text*: `90s`, `30m`, `2h`, `7d`, `1h30m` or a plain number, such as 2.5.
+
+    Raises UsageError, which names the option *name*, for any other text.
+    """
+    return _seconds(text, "write", _LONGEST, name, is_valid=lambda value: True)
+
+
+def time_limit(text: str | float, *, name: str | None = None) -> float:
+    """Return the number of seconds in *text*, a DURATION or a number, above 0; raises UsageError, as `seconds` does."""
+    return _seconds(text, "write a time above 0:", _LONGEST_LIMIT, name, is_valid=lambda value: value > 0)  # not NaN
+
+
+def _seconds(
+    text: str | float, verb: str, longest: int, name: str | None, *, is_valid: Callable[[float], bool]
+) -> float:
+    value, shown = None, f"{name}: {printable(str(text))!r}" if name else repr(printable(str(text)))
+    if re.fullmatch(_NUMBER, word := str(text).strip(), re.ASCII) or not isinstance(text, str):
+        value = float(word)
+    elif word and (match := re.fullmatch(_WITH_UNITS, word, re.ASCII)):
+        counts = [float(count.lstrip("0")[:_MAX_DIGITS] or 0) for count in match.groups("0")]
+        value = sum(count * size for count, size in zip(counts, _UNITS.values(), strict=True))
+    if value is None or not is_valid(value):
+        forms = "90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1"
+        raise UsageError(f"{shown} is not a valid duration", hint=f"{verb} {forms}")
+    if value > longest:
+        raise UsageError(f"{shown} is too long", hint=f"write at most {longest // _UNITS['d']}d")
+    return value
 
 
 class Count(Text):

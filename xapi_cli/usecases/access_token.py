@@ -47,9 +47,9 @@ def min_ttl_of(text: str | None) -> float:
     """Return the seconds in *text*, the value of --min-ttl; raises UsageError if it is not valid."""
     if text is None:
         return 0.0
-    from xapi_cli.settings import durations
+    from xapi_cli.settings import values
 
-    return durations.seconds(text, name="--min-ttl")
+    return values.seconds(text, name="--min-ttl")
 
 
 def usable_token(

@@ -160,12 +160,12 @@ class Request:
         if self.options.until is None:
             return 0.0
         from xapi_cli.request.polling import DEFAULT_LIMIT
-        from xapi_cli.settings import durations
+        from xapi_cli.settings import values
 
         self.runtime.default_max_time = DEFAULT_LIMIT
         if self.options.every is None:
             return 2.0
-        every = durations.seconds(self.options.every, name="--every")
+        every = values.seconds(self.options.every, name="--every")
         if every <= 0:
             raise UsageError("--every must be greater than 0", hint="write a time such as 2s")
         return every

@@ -93,14 +93,14 @@ def proxy(
     from xapi_cli.features.proxy.rules import Allowed, Rules
     from xapi_cli.features.proxy.server import Forwarding, Server
     from xapi_cli.http.send import Sender
-    from xapi_cli.settings import durations
+    from xapi_cli.settings import values
 
     runtime: Runtime = ctx.obj
     if socket is not None and port is not None:
         raise UsageError("--socket cannot be combined with --port", hint="omit one of them")
     path = _absolute(socket)
     allowed = [Allowed.parse(each) for each in allow or ()]
-    expires = float("inf") if ttl is None else time.monotonic() + durations.time_limit(ttl, name="--ttl")
+    expires = float("inf") if ttl is None else time.monotonic() + values.time_limit(ttl, name="--ttl")
     settings, terminal, key = runtime.settings, runtime.terminal, secrets.token_urlsafe(_KEY_SIZE)
     remedy = f"start the proxy {'without --read-only' if runtime.flags.get('read_only') else 'with --write'}"
     rules = Rules(
