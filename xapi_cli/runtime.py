@@ -68,6 +68,8 @@ class Runtime:
         )
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password, found.token)
+        if found.base_url_end:
+            self.terminal.note(f"using the base URL {found.base_url}, without {printable(found.base_url_end)}")
         if found.overridden:
             self.terminal.warn(self._overridden(found))
         if found.headers:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from xapi_cli.errors import UsageError
-from xapi_cli.settings import resolve
+from xapi_cli.settings import resolve, values
 from xapi_cli.settings.table import Settings
 
 CONFIG = """\
@@ -246,8 +246,53 @@ def test_a_time_limit_is_a_duration_or_a_number_of_seconds_in_every_source(
 
 def test_the_repr_of_settings_contains_no_secret(environ: dict[str, str]) -> None:
     shown = repr(_resolve(environ | {"XAPI_PASSWORD": "CANARY", "XAPI_TOKEN": "CANARY"}, password_command="CANARY"))
-
     assert "CANARY" not in shown
+
+
+@pytest.mark.parametrize("text, seconds", [("0", 0), ("1d1h1m1s", 90061), ("0.1", 0.1)])
+def test_other_durations_may_be_zero(text: str, seconds: float) -> None:
+    assert values.seconds(text, name="--every") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1 h", "h", "1m1h", "-1", "1e3", "0x10", "١s", "5 minutes"])
+def test_an_invalid_duration_is_rejected_with_the_valid_forms(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--every: .* is not a valid duration") as caught:
+        values.seconds(text, name="--every")
+    assert caught.value.hint == "write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1"
+
+
+COMMANDS: list[tuple[str, list[str], str | None]] = [
+    ("pass show 'a b'", ["pass", "show", "a b"], None),
+    ('getpw "a \\"b\\"" c\\ d', ["getpw", 'a "b"', "c d"], None),
+    ("pass show a | head -1", ["pass", "show", "a", "|", "head", "-1"], "|"),
+    ("cat ~/pw", ["cat", "~/pw"], "~"),
+    ("echo $PASSWORD", ["echo", "$PASSWORD"], "$"),
+    ("sh -c 'cat $HOME/pw | head -1'", ["sh", "-c", "cat $HOME/pw | head -1"], None),
+    ("a # b", ["a", "#", "b"], None),
+]
+
+
+@pytest.mark.parametrize("text, arguments, syntax", COMMANDS)
+def test_a_command_is_split_as_a_shell_does_and_shell_syntax_in_it_is_found(
+    text: str, arguments: list[str], syntax: str | None
+) -> None:
+    assert (values.split_command(text), values.shell_syntax(arguments)) == (arguments, syntax)
+
+
+ENDS = [
+    ({"base_url": "api.test/x-api/token"}, {}, "/x-api/token"),
+    ({"base_url": "https://api.test/"}, {}, "/"),
+    ({}, {"XAPI_BASE_URL": "https://api.test/x-api/"}, "/x-api/"),
+    ({}, {"XAPI_BASE_URL": "https://api.test/"}, ""),
+]
+
+
+@pytest.mark.parametrize("flags, variables, end", ENDS)
+def test_what_is_removed_from_a_base_url_is_known_for_a_note(
+    environ: dict[str, str], flags: dict[str, str | None], variables: dict[str, str], end: str
+) -> None:
+    found = resolve.resolve(flags, environ | variables)
+    assert (found.base_url, found.base_url_end) == ("https://api.test", end)
 
 
 def test_a_relative_path_in_the_config_file_is_relative_to_it_and_not_to_the_current_directory(

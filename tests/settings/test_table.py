@@ -65,6 +65,7 @@ def test_only_a_derived_field_has_no_row() -> None:
     assert [field for field in Settings._fields if field not in SETTINGS] == [
         "password_command_mismatch",
         "headers_mismatch",
+        "base_url_end",
         "ca_bundle_source",
         "overridden",
     ]

@@ -232,7 +232,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def _base_url(text: str) -> str:
-    text = text.removeprefix("\ufeff").strip()  # a byte order mark
+    text = text.removeprefix("\ufeff")  # a byte order mark
     if not text.strip():
         raise InvalidURL("is empty")
     reject_control_characters(text)

@@ -44,10 +44,20 @@ def resolve(
         headers=() if headers_mismatch else settings.headers,
         headers_mismatch=headers_mismatch,
         ca_bundle_source=sources.name_of("ca_bundle") if settings.ca_bundle else None,
+        base_url_end=_base_url_end(flags, environ),
         overridden=tuple(_overridden(settings, sources)),
         password_command_mismatch=_password_command_mismatch(settings, sources),
         redis_password_command=_redis_password_command(settings, sources),
     )
+
+
+def _base_url_end(flags: Flags, environ: Mapping[str, str]) -> str:
+    """Return what is not part of the base URL that a flag or the variable gives; a slash in the latter is usual."""
+    from xapi_cli.http import urls
+
+    given = flags.get("base_url") or environ.get(SETTINGS["base_url"].variables[0]) or ""
+    end = urls.pasted_end(given)
+    return end if flags.get("base_url") or end.strip("/") else ""
 
 
 def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:

@@ -343,6 +343,7 @@ class Settings(NamedTuple):
     ] = message_format.TEXT
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
     headers_mismatch: str | None = None  # why the profile's headers must not be sent
+    base_url_end: str = ""  # what was removed from the base URL that a flag or variable gives
     ca_bundle_source: str | None = None  # what messages call the flag, or the key of the profile, that sets ca_bundle
     overridden: tuple[str, ...] = ()  # settings of the account that variables replace in a profile selected by flag
 
