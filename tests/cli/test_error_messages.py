@@ -113,7 +113,8 @@ ERRORS = {
     ),
     "a password command that fails": Error(
         "login --password-command false", HERE, 10,
-        "password_command 'false' failed with exit code 1; run the command yourself to see why",
+        "password_command 'false' failed with exit code 1; run it yourself to see why; it runs without a shell: for"
+        " ~, $ or | write sh -c 'COMMAND'",
     ),
     "an empty stdin": Error(
         "login --password-stdin", HERE, 2,

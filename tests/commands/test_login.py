@@ -99,7 +99,8 @@ def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
 
 @pytest.mark.parametrize("argument", ["api.test", "localhost:1", "api.test:1/v2", "192.0.2.1", "https://api.test"])
 def test_a_base_url_argument_needs_no_scheme(xapi: Xapi, argument: str) -> None:
-    url = argument if "://" in argument else f"https://{argument}"
+    scheme = "http" if argument.startswith("localhost") else "https"
+    url = argument if "://" in argument else f"{scheme}://{argument}"
 
     assert xapi("login", argument, "-u", "me").err.startswith(f"xapi: error: no password for me at {url}; ")
 
@@ -254,21 +255,18 @@ def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sa
     )
 
 
-YOURSELF = "run the command yourself to see why"
-
-
 @pytest.mark.parametrize(
-    ("command", "problem", "hint"),
+    ("command", "problem"),
     [
-        ("sh -c 'echo CANARY; exit 7'", "'sh' failed with exit code 7", YOURSELF),
-        ("true", "'true' printed no password on its first line", YOURSELF),
-        ("no-such-program", "'no-such-program' cannot be run: No such file or directory", YOURSELF),
-        ("cat ~/password", "'cat' failed with exit code 1", "write an absolute path instead of ~, which is not"),
-        ("cat x | head -1", "'cat' failed with exit code 1", "write sh -c 'COMMAND', because | is shell syntax"),
+        ("sh -c 'echo CANARY; exit 7'", "'sh' failed with exit code 7"),
+        ("true", "'true' printed no password on its first line"),
+        ("no-such-program", "'no-such-program' cannot be run: No such file or directory"),
+        ("cat ~/password", "'cat' failed with exit code 1"),
+        ("cat x | head -1", "'cat' failed with exit code 1"),
     ],
 )
 def test_a_password_command_that_fails_is_named_and_no_other_source_is_tried(
-    xapi: Xapi, sandbox: Sandbox, command: str, problem: str, hint: str
+    xapi: Xapi, sandbox: Sandbox, command: str, problem: str
 ) -> None:
     env = {**xapi.fake_keyring(), **account_env(sandbox)}
     assert xapi("login", "--remember", env={**env, "XAPI_PASSWORD": MASTER.password}).code == 0
@@ -276,7 +274,7 @@ def test_a_password_command_that_fails_is_named_and_no_other_source_is_tried(
     outcome = xapi("login", "--password-command", command, env=env)
 
     assert (outcome.code, sandbox.login_attempts) == (10, 1)
-    assert outcome.err.splitlines()[-1].startswith(f"xapi: error: password_command {problem}; {hint}"), outcome.err
+    assert outcome.err.splitlines()[-1].startswith(f"xapi: error: password_command {problem}; run it"), outcome.err
     assert "CANARY" not in outcome.err
     assert ("is shell syntax, but the command runs without" in outcome.err) == ("|" in command or "~" in command)
 

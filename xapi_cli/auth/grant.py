@@ -1,7 +1,4 @@
-"""The resource owner password credentials grant (RFC 6749, section 4.3): one request, a token or an error.
-
-It also checks the token endpoint before the user types a password for it.
-"""
+"""The password grant (RFC 6749, section 4.3): one request, a token or an error; and a probe of its endpoint."""
 
 import json
 import math

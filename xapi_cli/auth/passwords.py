@@ -191,9 +191,9 @@ def from_command(
     if len(output) > _MAX_COMMAND_OUTPUT:
         raise _failed(name, "printed more than 64 KiB")
     if exit_code:
-        raise _failed(name, programs.describe_failure(exit_code), command)
+        raise _failed(name, programs.describe_failure(exit_code))
     if not (password := first_line(output)):
-        raise _failed(name, "printed no password on its first line", command)
+        raise _failed(name, "printed no password on its first line")
     return password
 
 
@@ -202,15 +202,6 @@ def first_line(output: bytes) -> str:
     return output.partition(b"\n")[0].removesuffix(b"\r").decode("utf-8", "surrogateescape")
 
 
-def _failed(name: str, how: str, command: Sequence[str] = ()) -> LoginNeeded:
-    """Return the error about the command *name*; *command* is given if its arguments may be the cause."""
-    from xapi_cli.settings.values import shell_syntax
-
-    syntax = shell_syntax(command) if command else None
-    if syntax == "~":
-        hint = "write an absolute path instead of ~, which is not expanded because the command runs without a shell"
-    elif syntax:
-        hint = f"write sh -c 'COMMAND', because {syntax} is shell syntax and the command runs without a shell"
-    else:
-        hint = "run the command yourself to see why"
+def _failed(name: str, how: str) -> LoginNeeded:
+    hint = "run it yourself to see why; it runs without a shell: for ~, $ or | write sh -c 'COMMAND'"
     return LoginNeeded(f"{name} {how}", hint=hint)

@@ -247,28 +247,22 @@ def read_token_file(path: str) -> str:
 
     The file may belong to any user, because a container gets it from another one.
     """
-    name = printable(path)
+    data, token, problem = b"", "", "is not a regular file"  # a FIFO could block
     try:
-        # without O_NONBLOCK, opening a FIFO waits until another process writes to it
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _file_error(f"{name} is not a regular file")
-            data = file.read(_MAX_TOKEN_FILE + 1)
+        if stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                data, problem = file.read(_MAX_TOKEN_FILE + 1), ""
+            token = data.strip().decode("ascii", "replace")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "invalid path"
-        raise _file_error(f"{name} cannot be read: {reason}") from error
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or 'invalid path'}"
     if len(data) > _MAX_TOKEN_FILE:
-        raise _file_error(f"{name} is larger than 64 KiB")
-    token = data.strip().decode("ascii", "replace")
-    if not token:
-        raise _file_error(f"{name} is empty")
-    if any(character.isspace() for character in token):
-        raise _file_error(f"{name} contains more than a token: there is whitespace in the middle")
-    if not is_access_token(token):
-        raise _file_error(f"{name} contains characters that are not allowed in a token")
+        problem = "is larger than 64 KiB"
+    elif any(character.isspace() for character in token):
+        problem = "contains more than a token: there is whitespace in the middle"
+    elif not is_access_token(token):
+        problem = problem or ("contains characters that are not allowed in a token" if token else "is empty")
+    if problem:
+        raise UsageError(
+            f"XAPI_TOKEN_FILE: {printable(path)} {problem}", hint="name a file that contains only the token"
+        )
     return token
-
-
-def _file_error(problem: str) -> UsageError:
-    return UsageError(f"XAPI_TOKEN_FILE: {problem}", hint="name a file that contains only the token")
