@@ -93,7 +93,10 @@ FEATURES: Mapping[str, Feature] = {
             )
         },
         state="api",
-        hooks={"words": "xapi_cli.features.openapi.words:words"},
+        hooks={
+            "words": "xapi_cli.features.openapi.words:words",
+            "profile_removed": "xapi_cli.features.openapi.summary:remove",
+        },
     ),
     "sandbox": Feature(
         commands={

@@ -110,17 +110,6 @@ def test_a_login_that_changes_the_base_url_removes_them(xapi: Xapi, sandbox: San
     assert (later.err, "x-api-key" in json.loads(later.out)["headers"]) == ("", False)
 
 
-def test_a_new_base_url_of_a_profile_with_secrets_causes_warnings(xapi: Xapi) -> None:
-    configured(xapi, "https://api.test", f'password_command = ["cat", "pw"]\n{HEADERS}')
-
-    assert xapi("profile", "set", "base_url", "https://api.test").err == "xapi: set base_url of profile default\n"
-    assert xapi("profile", "set", "base_url", "other.test").err == (
-        "xapi: warning: the password_command of profile default now runs for https://other.test\n"
-        "xapi: warning: the headers of profile default are now sent to https://other.test\n"
-        "xapi: set base_url of profile default\n"
-    )
-
-
 def test_the_proxy_adds_them_unless_the_client_sends_others(xapi: Xapi) -> None:
     with Server([request(), send(OK), request(), send(OK)]) as server:
         configured(xapi, server.url, 'headers = ["X-Team: blue", "X-Name: ü", "Cookie: gate=1"]\n')

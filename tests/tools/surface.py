@@ -27,7 +27,6 @@ from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.settings.config_file import TOP_LEVEL_KEYS
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS, VARIABLES
 from xapi_cli.usecases.doctor.findings import Status
-from xapi_cli.usecases.profile_list import _UNKNOWN
 from xapi_cli.usecases.token_status import State
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -38,7 +37,7 @@ _VALUES = {
     "token show --json field source": get_args(Source),
     "token status --json field source": get_args(Source),
     "token status --json field state": get_args(State),
-    "profile list --json field [].state": (*get_args(State), _UNKNOWN),
+    "profile list --json field [].state": (*get_args(State), "unknown"),
     "doctor --json field checks[].status": get_args(Status),
     "request --meta field login": get_args(Reason),
 }

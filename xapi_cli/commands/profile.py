@@ -8,47 +8,39 @@ Examples:
   xapi profile set timeout 10
 """
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xapi_cli import feature_table
 from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import instant, printable, relative
 from xapi_cli.system.suggestions import did_you_mean
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
 
     from xapi_cli.runtime import Runtime
+    from xapi_cli.settings.table import Settings
+    from xapi_cli.system.layout import Cell
 
-Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="The profile.", autocompletion=completer("profile_names"), show_default=False),
-]
-OptionalName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[NAME]", help="The profile.", autocompletion=completer("profile_names"), show_default=False
-    ),
-]
-Key = Annotated[
-    str,
-    typer.Argument(metavar="KEY", help="The setting.", autocompletion=completer("profile_keys"), show_default=False),
-]
-StoredKey = Annotated[
-    str,
-    typer.Argument(metavar="KEY", help="The setting.", autocompletion=completer("profile_keys"), show_default=False),
-]
-Value = Annotated[
-    str,
-    typer.Argument(
-        metavar="VALUE", help="The new value.", autocompletion=completer("values_of_key"), show_default=False
-    ),
-]
+_ARGUMENT: dict[str, Any] = {"show_default": False}
+_PROFILE = {**_ARGUMENT, "help": "The profile.", "autocompletion": completer("profile_names")}
+_KEY = {**_ARGUMENT, "metavar": "KEY", "help": "The setting.", "autocompletion": completer("profile_keys")}
+_VALUE = {**_ARGUMENT, "metavar": "VALUE", "help": "The new value.", "autocompletion": completer("values_of_key")}
+Name = Annotated[str, typer.Argument(metavar="NAME", **_PROFILE)]
+OptionalName = Annotated[str | None, typer.Argument(metavar="[NAME]", **_PROFILE)]
+Key = Annotated[str, typer.Argument(**_KEY)]
+Value = Annotated[str, typer.Argument(**_VALUE)]
+
+_HEADER = ("", "profile", "username", "base URL", "token", "expires", "mode")
+_IGNORED = ("profile", "base_url", "username", "token")  # their variables select another account
 
 
 @settings_flags(*MESSAGES)
@@ -65,10 +57,32 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
       xapi profile list
       xapi profile list --json | jq -r '.[].name'
     """
-    from xapi_cli.usecases.profile_list import show_profiles
+    from xapi_cli.system.layout import columns
 
     runtime: Runtime = ctx.obj
-    show_profiles(runtime, as_json=json)
+    terminal, found = runtime.terminal, config_file.load(runtime.config_path)
+    selected = resolve.selected_profile(runtime.flags, runtime.environ, found)
+    tokens = _Tokens(runtime)
+    rows: list[dict[str, Any]] = []
+    for name, profile in found.profiles.items():
+        state, expires_at = tokens.state_of(name)
+        row = {"name": name, "current": name == selected, **_settings_of(profile), "state": state}
+        rows.append({**row, "expires_at": expires_at})
+    if json:
+        terminal.print_json(
+            [{**row, "expires_at": instant(row["expires_at"]) if row["expires_at"] else None} for row in rows]
+        )
+    elif not rows:
+        terminal.note("no profiles; `xapi login` creates one")
+    elif terminal.stdout_is_terminal:
+        shown = len(_HEADER) if any(row.get("read_only") for row in rows) else -1
+        now = runtime.now()
+        table = [_cells(row, lambda moment: relative(moment - now))[:shown] for row in rows]
+        terminal.print(columns(table, terminal.style, header=_HEADER[:shown], width=terminal.stdout_columns))
+    else:
+        for row in rows:
+            mark, name, *others = (printable(cell.text.strip() or "-") for cell in _cells(row, instant))
+            terminal.print("\t".join((name, mark, *others)))
 
 
 @settings_flags("profile", *MESSAGES)
@@ -140,51 +154,26 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
       xapi profile set password_command 'pass show api'
     """
     runtime: Runtime = ctx.obj
-    stored, name, before, account = _checked(key, value), "", dict[str, object](), dict[str, str]()
+    _check_key(key)
+    stored: object = resolve.prefixed(key, SETTINGS[key].type.to_profile, value)
+    config_file.check_storable(key, stored)
+    name = ""
 
     def change(document: "config_file.Document") -> "config_file.Document":
         nonlocal name
-        found = config_file.contents(document)
-        name = resolve.selected_profile(runtime.flags, runtime.environ, found)
-        before.update(found.profiles.get(name, {}))
-        account.update(resolve.account_in_profile(name, found))
+        name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.contents(document))
         document = config_file.with_profile(document, name)
         config_file.set_setting(document, name, key, stored)
         return document
 
     runtime.edit_config(change)
-    if warning := _warning(key, value, stored):
+    if key == "password_command" and (warning := values.shell_syntax_warning(key, value)):
         runtime.terminal.warn(warning)
-    if before.get(key) != stored:
-        _warn_of_new_account(runtime, name, before, key, str(stored))
     runtime.terminal.note(f"set {key} of profile {name}")
-    _note_remaining_token(runtime, account)
-
-
-def _warn_of_new_account(runtime: "Runtime", name: str, settings: "Collection[str]", key: str, value: str) -> None:
-    """Warn, if *key* selects the account, that the secrets in the *settings* of profile *name* are for *value* now."""
-    if key not in Identity._fields:
-        return
-    if "password_command" in settings:
-        runtime.terminal.warn(f"the password_command of profile {name} now runs for {value}")
-    if "headers" in settings:
-        sent = "sent to" if key == "base_url" else "sent for"
-        runtime.terminal.warn(f"the headers of profile {name} are now {sent} {value}")
-
-
-def _note_remaining_token(runtime: "Runtime", account: "Mapping[str, str]") -> None:
-    """Report what remains stored for *account*, which a profile had before a change, if no profile has it now."""
-    from xapi_cli.usecases import logout
-
-    found = config_file.load(runtime.config_path)
-    is_in_use = any(resolve.account_in_profile(each, found) == account for each in found.profiles)
-    is_complete = len(account) == len(Identity._fields)
-    if is_complete and not is_in_use and (note := logout.remaining(runtime, Identity(**account))):
-        runtime.terminal.note(note)
 
 
 @settings_flags("profile", *MESSAGES)
-def unset(ctx: typer.Context, key: StoredKey) -> None:
+def unset(ctx: typer.Context, key: Key) -> None:
     """Remove KEY from a profile.
 
     The environment variable or the default then applies. KEY is one of
@@ -198,25 +187,19 @@ def unset(ctx: typer.Context, key: StoredKey) -> None:
     """
     runtime: Runtime = ctx.obj
     _check_key(key)
-    name, before, account = "", set[str](), dict[str, str]()
+    name, was_set = "", False
 
     def change(document: "config_file.Document") -> None:
-        nonlocal name
+        nonlocal name, was_set
         found = config_file.contents(document)
         name = resolve.selected_profile(runtime.flags, runtime.environ, found)
         if name != "default":
             _require(name, found, otherwise="")
-        before.update(found.profiles.get(name, {}))
-        account.update(resolve.account_in_profile(name, found))
+        was_set = key in found.profiles.get(name, {})
         config_file.remove_setting(document, name, key)
 
     runtime.edit_config(change)
-    if key not in before:
-        runtime.terminal.note(f"{key} is not set in profile {name}")
-        return
-    _warn_of_new_account(runtime, name, before, key, f"any {SETTINGS[key].title}")
-    runtime.terminal.note(f"removed {key} from profile {name}")
-    _note_remaining_token(runtime, account)
+    runtime.terminal.note(f"removed {key} from profile {name}" if was_set else f"{key} is not set in profile {name}")
 
 
 @settings_flags(*MESSAGES)
@@ -231,8 +214,6 @@ def remove(ctx: typer.Context, name: Name) -> None:
     \b
       xapi logout -p staging && xapi profile remove staging
     """
-    from xapi_cli.features.openapi import summary
-
     runtime: Runtime = ctx.obj
     account = dict[str, str]()
 
@@ -243,11 +224,19 @@ def remove(ctx: typer.Context, name: Name) -> None:
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
-    summary.remove(runtime.state_directory, name)
+    for feature in feature_table.FEATURES.values():
+        if "profile_removed" in feature.hooks and os.path.isdir(runtime.state_directory.path / feature.state):
+            feature_table.load(feature.hooks["profile_removed"])(runtime.state_directory, name)
     if runtime.environ.get("XAPI_PROFILE") == name:
         runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
     runtime.terminal.note(f"removed profile {printable(name)}")
-    _note_remaining_token(runtime, account)
+    found = config_file.load(runtime.config_path)
+    is_in_use = any(resolve.account_in_profile(each, found) == account for each in found.profiles)
+    if len(account) == len(Identity._fields) and not is_in_use:
+        from xapi_cli.usecases import logout
+
+        if note := logout.remaining(runtime, Identity(**account)):
+            runtime.terminal.note(note)
 
 
 def _require(name: str, found: config_file.Config, *, otherwise: str | None = None) -> None:
@@ -281,31 +270,69 @@ def _check_key(key: str) -> None:
         )
 
 
-def _warning(key: str, value: str, stored: object) -> str | None:
-    """Return a warning about *value*, stored as *stored*, which is valid but probably mistyped; None without one."""
-    if key == "password_command":
-        return values.shell_syntax_warning(key, value)
-    if key == "ca_bundle":
-        from pathlib import Path
+def _cells(row: "Mapping[str, Any]", expires: "Callable[[datetime], str]") -> "tuple[Cell, ...]":
+    """Return the cells of *row* of `profile list`, with the expiry as *expires* shows it; `-` is no value."""
+    from xapi_cli.system.layout import Cell
+    from xapi_cli.system.style import color_of_state
 
-        from xapi_cli.http import tls
+    return (
+        Cell("*" if row["current"] else " ", "good"),
+        Cell(row["name"], "strong" if row["current"] else None),
+        Cell(str(row.get("username", "-"))),
+        Cell(str(row.get("base_url", "-"))),
+        Cell(row["state"] or "-", color_of_state(row["state"]) if row["state"] else "faint"),
+        Cell(expires(row["expires_at"]) if row["expires_at"] else "-"),
+        Cell("read-only") if row.get("read_only") else Cell("-", "faint"),
+    )
 
-        path = Path(str(stored))
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            return None  # a pipe may have no writer, and can be read only once
+
+class _Tokens:
+    """The stored tokens of all profiles; no account is read twice, because each read of a keyring may prompt.
+
+    A storage that has failed is not tried again, because that takes seconds.
+    """
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
+        self._environ = {name: value for name, value in runtime.environ.items() if name not in ignored}
+        self._failed = set[tuple[Any, ...]]()
+        self._found: dict[tuple[Any, ...], tuple[str, datetime | None]] = {}
+
+    def state_of(self, profile: str) -> "tuple[str | None, datetime | None]":
+        """Return the state of the token of *profile* and its expiry; `unknown` if the store cannot be read."""
+        from xapi_cli.store import registry
+
         try:
-            tls.context_from_files([(key, path)])
-        except UsageError as error:  # the file may be created later
-            return str(error)
-    return None
+            settings = resolve.resolve({"profile": profile}, self._environ)
+        except UsageError:  # the settings of this profile are not valid, which `doctor` and its commands report
+            return None, None
+        if settings.base_url is None or settings.username is None:
+            return None, None
+        identity = Identity(settings.base_url, settings.username)
+        needed = registry.selected(settings.storage).settings
+        place = (settings.storage, *(getattr(settings, name) for name in needed))
+        if place in self._failed:
+            return "unknown", None
+        if (*place, identity) not in self._found:
+            try:
+                self._found[*place, identity], warnings = self._read(identity, settings)
+            except XapiError as error:
+                self._found[*place, identity], warnings = ("unknown", None), [str(error)]
+            for warning in warnings:
+                self._failed.add(place)
+                self._runtime.terminal.warn(f"profile {profile}: {self._runtime.for_profile(warning, profile)}")
+        return self._found[*place, identity]
 
+    def _read(self, identity: Identity, settings: "Settings") -> "tuple[tuple[str, datetime | None], Collection[str]]":
+        from xapi_cli.store.repository import StoreReports
+        from xapi_cli.usecases.token_status import state_of
 
-def _checked(key: str, text: str) -> object:
-    """Return what the config file contains for *text*; raise UsageError if the key or the value is not valid."""
-    _check_key(key)
-    stored: object = resolve.prefixed(key, SETTINGS[key].type.to_profile, text)
-    config_file.check_storable(key, stored)
-    return stored
+        reports = StoreReports()
+        repository = self._runtime.repository(identity, storage=settings.storage, settings=settings, reports=reports)
+        token = record.token if (record := repository.read()) else None
+        state = state_of(token, self._runtime.now(), repository=repository)
+        return (state, token.expires_at if token else None), reports.warnings
 
 
 for command in (set_, unset):
