@@ -4,7 +4,10 @@ The core reads this table and never imports a feature. A feature is one folder o
 both, the rest works, and its commands, options, settings and words are unknown.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -40,11 +43,12 @@ class Feature(NamedTuple):
     """All that belongs to one feature; a function is written as `module:name`.
 
     *options* of `request` are by the name of the parameter that they have in *prepare*. That is called with the plan of
-    the request and the values, if at least one of them is given, after the arguments have been parsed and before
-    anything is read, opened or sent.
+    the request (see `request.plan`) and the values, if at least one of them is given, after the arguments have been
+    parsed and before anything is read, opened or sent.
 
-    *hooks* are called if the directory *state* exists in the state directory. *variables* and their meanings are those
-    that no setting has. *examples* are lines for the help of `request`.
+    *hooks* are called only if the directory *state* exists in the state directory: `words(params, incomplete)` returns
+    what completion offers, and `profile_removed(state, name)` deletes what belonged to a profile. *variables* and their
+    meanings are those that no setting has.
     """
 
     commands: Mapping[str, Command] = {}
@@ -53,7 +57,6 @@ class Feature(NamedTuple):
     hooks: Mapping[str, str] = {}
     state: str = ""
     variables: Mapping[str, str] = {}
-    examples: tuple[str, ...] = ()
 
 
 REQUESTS, TESTING = "Requests", "Testing"  # headings
@@ -111,10 +114,32 @@ FEATURES: Mapping[str, Feature] = {
 }
 
 
+def request_options() -> dict[str, Flag]:
+    """Return the options of `request` that features add, by name."""
+    return {name: flag for feature in FEATURES.values() for name, flag in feature.options.items()}
+
+
+def prepare(plan: object, values: Mapping[str, Any]) -> None:
+    """Let each feature of which *values* has an option that was given prepare *plan*."""
+    for feature in FEATURES.values():
+        own = {name: values[name] for name in feature.options}
+        if any(_is_given(feature.options[name], value) for name, value in own.items()):
+            load(feature.prepare)(plan, **own)
+
+
+def hooks(name: str, state: Path) -> Iterator[Callable[..., Any]]:
+    """Yield the functions of the hook *name* of the features that have a directory in *state*, the state directory."""
+    for feature in FEATURES.values():
+        if name in feature.hooks and os.path.isdir(state / feature.state):
+            yield load(feature.hooks[name])
+
+
+def _is_given(flag: Flag, value: object) -> bool:
+    return value is False if flag.kind == "off" else value not in (None, False, (), [])
+
+
 def load(name: str) -> Callable[..., Any]:
     """Return the function *name*, which is written as `module:name`; imports its module."""
-    from importlib import import_module
-
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found

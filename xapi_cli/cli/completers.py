@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from xapi_cli.feature_table import FEATURES
 from xapi_cli.settings import values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 
@@ -23,21 +22,19 @@ def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
     first = () if ctx.params.get("arguments") else items.METHODS
     found = [method for method in first if method.startswith(incomplete)]
-    return found + [word for feature in FEATURES.values() for word in _words(feature, ctx, incomplete)]
+    return found + _words(ctx, incomplete)
 
 
-def _words(feature: Any, ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the words of *feature*, which has some if its directory exists: that is usually one system call."""
-    from xapi_cli.feature_table import load
+def _words(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the words of the features."""
+    from xapi_cli.feature_table import hooks
     from xapi_cli.system.files import state_directory
 
     try:
-        if "words" not in feature.hooks or not os.path.isdir(state_directory(os.environ) / feature.state):
-            return []
-        words: list[str] = load(feature.hooks["words"])(_params(ctx), incomplete)
+        found = hooks("words", state_directory(os.environ))
+        return [word for words in found for word in words(_params(ctx), incomplete)]
     except Exception:  # noqa: BLE001 - no error may reach the shell
         return []
-    return words
 
 
 def _params(ctx: typer.Context) -> dict[str, Any]:

@@ -8,14 +8,13 @@ Examples:
   xapi profile set timeout 10
 """
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xapi_cli import feature_table
 from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
 from xapi_cli.errors import UsageError, XapiError
+from xapi_cli.feature_table import hooks
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.render import instant, printable, relative
@@ -207,7 +206,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     """Remove a profile from the config file.
 
     The token and the password of its account remain stored; `xapi logout`
-    deletes them. The loaded API description is deleted.
+    deletes them.
 
     Examples:
 
@@ -224,9 +223,8 @@ def remove(ctx: typer.Context, name: Name) -> None:
         config_file.remove_profile(document, name)
 
     runtime.edit_config(change)
-    for feature in feature_table.FEATURES.values():
-        if "profile_removed" in feature.hooks and os.path.isdir(runtime.state_directory.path / feature.state):
-            feature_table.load(feature.hooks["profile_removed"])(runtime.state_directory, name)
+    for removed in hooks("profile_removed", runtime.state_directory.path):
+        removed(runtime.state_directory, name)
     if runtime.environ.get("XAPI_PROFILE") == name:
         runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
     runtime.terminal.note(f"removed profile {printable(name)}")

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli.options import ACCOUNT, CALLS, chosen, completer, settings_flags
+from xapi_cli.feature_table import request_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xapi_cli.feature_table import Flag
-    from xapi_cli.runtime import Runtime
 
 Arguments = Annotated[
     list[str],
@@ -26,7 +26,7 @@ Arguments = Annotated[
 def _rows() -> "Mapping[str, Flag]":
     from xapi_cli.request.options import ROWS
 
-    return ROWS
+    return {**ROWS, **request_options()}
 
 
 @settings_flags(*ACCOUNT, *CALLS, "retry", rows=_rows)
@@ -61,10 +61,6 @@ def request(ctx: typer.Context, arguments: Arguments) -> None:
       xapi request /x-api/echo -d @- <project.json
       xapi request /x-api/projects --paginate -o projects.json
     """
-    from xapi_cli.request.options import RequestOptions
     from xapi_cli.usecases import request as usecase
 
-    runtime: Runtime = ctx.obj
-    options = RequestOptions(arguments, **chosen(ctx))
-    runtime.verbose = options.verbose
-    usecase.run(runtime, options)
+    usecase.run(ctx.obj, chosen(ctx), arguments)

@@ -175,11 +175,11 @@ class RequestOptions(NamedTuple):
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
 
-    def error_body(self, *, has_json_messages: bool = False) -> ErrorBody:
+    def error_body(self, *, has_json_messages: bool = False, prints_items: bool = False) -> ErrorBody:
         """Return where to write the body of a 4xx or 5xx response; with JSON messages, to stderr only if requested."""
         if self.errors_to:
             return self.errors_to
-        if self.paginate or self.filter is not None:  # stdout contains items or results
+        if prints_items or self.paginate or self.filter is not None:  # stdout contains items or results
             return "none" if has_json_messages else "stderr"
         return "stdout"
 

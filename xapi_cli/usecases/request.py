@@ -4,16 +4,20 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from xapi_cli import feature_table
 from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
-from xapi_cli.request.options import RequestOptions
+from xapi_cli.request.options import ROWS, RequestOptions
+from xapi_cli.request.plan import Plan
 from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.http.send import Outcome, Sender
     from xapi_cli.request.body.spool import Body
@@ -31,11 +35,17 @@ _METHOD_REJECTED = frozenset({405, 501})
 _METHOD_HINT = "a body makes it a POST: write a query parameter as name==value, or give METHOD (such as PUT) first"
 
 
-def run(runtime: "Runtime", options: RequestOptions) -> None:
-    """Send the request of *options* or print it as a curl command; raises XapiError as `Request` does."""
+def run(runtime: "Runtime", values: "Mapping[str, Any]", arguments: "Sequence[str]") -> None:
+    """Send the request of *arguments* and of *values*, those of the options, or do what a feature does instead."""
+    options = RequestOptions(arguments, **{name: values[name] for name in ROWS})
+    runtime.verbose = options.verbose
     combinations.check_pages(options)
     request = Request(runtime, options)
-    if options.curl:
+    request.plan = Plan(runtime, request.options, request.method, request.items)
+    feature_table.prepare(request.plan, values)
+    if request.plan.instead is not None:
+        request.plan.instead()
+    elif options.curl:
         request.print_curl()
     else:
         request.run()
@@ -46,6 +56,8 @@ class Request:
 
     Raises UsageError if an argument is not valid.
     """
+
+    plan: Plan
 
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
         options = options._replace(retries=runtime.settings.retry)
@@ -111,11 +123,13 @@ class Request:
         with ExitStack() as stack:
             expectations = self._expectations(stack)
             with ExitStack() as inner:
-                sending = _Sending(self, expectations, inner)
+                sending = Sending(self, expectations, inner)
                 sending.run()
             sending.raise_for_status()
             if expectations is not None:
                 _check(expectations, sending.outcome)
+            for check in sending.checks:
+                check()
 
     def _expectations(self, stack: ExitStack) -> "Expectations | None":
         """Return the filters of --expect, which *stack* closes; raises UsageError if one cannot be compiled."""
@@ -171,53 +185,58 @@ class Request:
         return every
 
 
-class _Sending:
+class Sending:
     """Send *request* and write its response.
 
     All files and filters are opened before anything is sent; *stack* closes them. *expectations* get a copy of the body
-    of a 2xx response.
+    of a 2xx response. A feature uses `call`, `sender`, `output`, `tokens` and `take`, and may append to `checks`.
     """
 
     def __init__(self, request: Request, expectations: "Expectations | None", stack: ExitStack) -> None:
         from xapi_cli.http.send import Call
         from xapi_cli.request.status_errors import LastResponse
 
-        self._request, self._runtime, self._options = request, request.runtime, request.options
-        self._tokens = self._new_tokens()
-        if self._tokens is not None:
-            self._tokens.check()  # before stdin is read
+        self.request, self.runtime, self.options = request, request.runtime, request.options
+        self.tokens = self._new_tokens()
+        if self.tokens is not None:
+            self.tokens.check()  # before stdin is read
         request.read_stdin()
         self._filter = self._new_filter(stack)
         self._condition = self._new_condition(stack)
-        self._file = self._open_output(stack)
-        self._meta_file = self._open_file(stack, self._options.meta)
+        self.file = self._open_output(stack)
+        self._meta_file = self._open_file(stack, self.options.meta)
         body = self._new_body(stack)
-        self._call = Call(request.sent_method, request.url, tuple(request.items.headers), body)
+        self.call = Call(request.sent_method, request.url, tuple(request.items.headers), body)
         self._upload = self._new_upload()
-        self._sender = self._new_sender()
-        self._output = self._new_output(expectations)
-        self._last, self._started = LastResponse(), time.monotonic()
-        stack.callback(self._last.close)
+        self.sender = self._new_sender()
+        self.output = self._new_output(expectations)
+        self.last, self._started = LastResponse(), time.monotonic()
+        stack.callback(self.last.close)
+        self.checks: list[Callable[[], None]] = []  # after a success
+        for opens in request.plan.opens:
+            opens(self, stack)
 
     @property
     def outcome(self) -> "Outcome":
         """The last response."""
-        assert self._last.outcome is not None  # noqa: S101 - otherwise, `run` has raised an exception
-        return self._last.outcome
+        assert self.last.outcome is not None  # noqa: S101 - otherwise, `run` has raised an exception
+        return self.last.outcome
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError if there is none, or if it cannot be written."""
         try:
-            if self._options.until is not None:
+            if (exchange := self.request.plan.exchange) is not None:
+                exchange(self)
+            elif self.options.until is not None:
                 self._poll()
-            elif self._options.paginate:
+            elif self.options.paginate:
                 self._paginate()
-            elif self._options.resume:
+            elif self.options.resume:
                 self._download()
             else:
-                outcome = self._sender.send(self._call)
-                self._take(outcome)
-                self._output.write(outcome.response)
+                outcome = self.sender.send(self.call)
+                self.take(outcome)
+                self.output.write(outcome.response)
         except BaseException as error:
             self._report(error)
             raise
@@ -227,11 +246,11 @@ class _Sending:
         """Raise XapiError if the status of the last response is an error."""
         from xapi_cli.request.status_errors import status_error
 
-        check_status, outcome = self._options.check_status, self.outcome
-        error = status_error(outcome, self._tokens, check_status=check_status, body=self._output.beginning)
+        check_status, outcome = self.options.check_status, self.outcome
+        error = status_error(outcome, self.tokens, check_status=check_status, body=self.output.beginning)
         if error is None:
             return
-        is_default = self._request.method is None and outcome.response.request.method != "GET"
+        is_default = self.request.method is None and outcome.response.request.method != "GET"
         if outcome.response.status in _METHOD_REJECTED and is_default:
             error.hint = _METHOD_HINT
         raise error
@@ -240,13 +259,13 @@ class _Sending:
 
     def _new_tokens(self) -> "TokenSource | None":
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
-        if authorization.is_set_by_user(self._request.items.headers):
+        if authorization.is_set_by_user(self.request.items.headers):
             return None
-        return self._runtime.tokens(automatic=self._options.automatic)
+        return self.runtime.tokens(automatic=self.options.automatic)
 
     def _new_filter(self, stack: ExitStack) -> "Filter | None":
         """Return the filter of --jq, which *stack* closes; raises UsageError if it cannot be compiled."""
-        options, terminal = self._options, self._runtime.terminal
+        options, terminal = self.options, self.runtime.terminal
         if options.filter is None:
             return None
         from xapi_cli.request.jq.filter import Filter
@@ -254,7 +273,7 @@ class _Sending:
         is_shown = terminal.stdout_is_terminal and options.output in (None, "-")
         found = Filter(
             options.filter,
-            self._runtime.environ,
+            self.runtime.environ,
             for_items=options.paginate,
             encode="tojson" if is_shown else "tostring",
         )
@@ -263,33 +282,35 @@ class _Sending:
 
     def _new_condition(self, stack: ExitStack) -> "Filter | None":
         """Return the filter of --until, which *stack* closes; raises UsageError if it cannot be compiled."""
-        if self._options.until is None:
+        if self.options.until is None:
             return None
         from xapi_cli.request.jq.filter import Filter
 
-        found = Filter(self._options.until, self._runtime.environ, option="--until", encode="tojson")
+        found = Filter(self.options.until, self.runtime.environ, option="--until", encode="tojson")
         stack.callback(found.close)
         return found
 
     def _open_output(self, stack: ExitStack) -> "AtomicFile | PartialFile | None":
         """Open the file of -o."""
-        if not self._options.resume:
-            return self._open_file(stack, self._options.output)
+        if self.request.plan.open_output is not None:
+            return self.request.plan.open_output(self, stack)  # type: ignore[no-any-return]  # of a feature
+        if not self.options.resume:
+            return self._open_file(stack, self.options.output)
         from xapi_cli.request.files.partial_file import PartialFile
 
-        file = PartialFile(str(self._options.output), self._source())
+        file = PartialFile(str(self.options.output), self.source())
         stack.callback(file.close)
         file.open()
         return file
 
-    def _source(self) -> str:
+    def source(self) -> str:
         """Return all that the content of a resumable file depends on, including secrets: URL, account and headers."""
         import json
 
-        runtime, request = self._runtime, self._request
+        runtime, request = self.runtime, self.request
         headers = [(name.lower(), value) for name, value in request.items.headers]
         # a renewed token of an account changes nothing
-        account = None if self._tokens is None else runtime.supplied_token() or runtime.identity
+        account = None if self.tokens is None else runtime.supplied_token() or runtime.identity
         return json.dumps([request.url, account, headers])
 
     def _open_file(self, stack: ExitStack, name: str | None) -> "AtomicFile | None":
@@ -304,38 +325,38 @@ class _Sending:
         return file
 
     def _new_body(self, stack: ExitStack) -> "Body | None":
-        if not self._request.has_body:
+        if not self.request.has_body:
             return None
         from xapi_cli.request.body.build import build
 
-        options = self._options
+        options = self.options
         body = build(
-            self._request.items,
+            self.request.items,
             data=options.data,
             form=options.form,
-            stdin=lambda: self._runtime.terminal.noted_stdin("the body" if options.data else "the value"),
+            stdin=lambda: self.runtime.terminal.noted_stdin("the body" if options.data else "the value"),
         )
         if body is not None:
             stack.callback(body.close)
         return body
 
     def _new_upload(self) -> "Upload | None":
-        if not self._request.has_body:
+        if not self.request.has_body:
             return None
         from xapi_cli.request.upload import Upload
 
-        return Upload(self._runtime.terminal)
+        return Upload(self.runtime.terminal)
 
     def _new_sender(self) -> "Sender":
         from xapi_cli.http.send import Sender, show_nothing
 
-        runtime = self._runtime
+        runtime = self.runtime
         return Sender(
             runtime.transport,
             runtime.base_url,
-            self._tokens,
-            follow=self._options.follow,
-            retries=self._options.retries or 0,
+            self.tokens,
+            follow=self.options.follow,
+            retries=self.options.retries or 0,
             deadline=runtime.deadline,
             note=runtime.terminal.note,
             uploading=show_nothing if self._upload is None else self._upload.sending,
@@ -344,12 +365,14 @@ class _Sending:
     def _new_output(self, expectations: "Expectations | None") -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput
 
-        options, terminal = self._options, self._runtime.terminal
+        options, terminal = self.options, self.runtime.terminal
         return ResponseOutput(
             terminal,
-            self._file,
+            self.file,
             include=options.include,
-            error_body=options.error_body(has_json_messages=terminal.has_json_messages),
+            error_body=options.error_body(
+                has_json_messages=terminal.has_json_messages, prints_items=self.request.plan.prints_items
+            ),
             writes_errors_to_file=not options.check_status,
             filter=self._filter,
             expectations=expectations,
@@ -357,23 +380,23 @@ class _Sending:
 
     # ways to send
 
-    def _take(self, outcome: "Outcome") -> None:
+    def take(self, outcome: "Outcome") -> None:
         """Take the response *outcome*; the upload has ended by then."""
         if self._upload is not None:
             self._upload.note()
-        self._last.take(outcome)
+        self.last.take(outcome)
         if not outcome.from_api:
             where = urls.displayed(urls.root(outcome.response.request.url))
-            self._runtime.terminal.note(f"the response came from another origin, {where}, without the token")
+            self.runtime.terminal.note(f"the response came from another origin, {where}, without the token")
 
     def _download(self) -> None:
         """Send the call and write the body of its response to a file that can be resumed."""
         from xapi_cli.request.download import Download
         from xapi_cli.request.files.partial_file import PartialFile
 
-        file, note = self._file, self._runtime.terminal.note
+        file, note = self.file, self.runtime.terminal.note
         assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
-        Download(self._sender, self._output, file, received=self._take, note=note).run(self._call)
+        Download(self.sender, self.output, file, received=self.take, note=note).run(self.call)
 
     def _poll(self) -> None:
         """Send the call until the condition accepts the body of its response, and write that."""
@@ -381,49 +404,49 @@ class _Sending:
         from xapi_cli.system import signals
         from xapi_cli.system.progress import Attempts
 
-        limit, deadline, attempts = self._runtime.max_time, self._runtime.deadline, Attempts()
+        limit, deadline, attempts = self.runtime.max_time, self.runtime.deadline, Attempts()
         assert self._condition is not None  # noqa: S101 - the caller has checked it
         assert limit is not None  # noqa: S101 - there is a default
         assert deadline is not None  # noqa: S101 - likewise
         polling = Polling(
-            self._sender,
+            self.sender,
             self._condition,
-            self._request.every,
+            self.request.every,
             deadline=deadline,
             limit=limit,
-            received=self._take,
+            received=self.take,
             attempts=attempts,
         )
         with polling:
             try:
-                with self._runtime.terminal.during(attempts):
-                    outcome, body = polling.run(self._call)
+                with self.runtime.terminal.during(attempts):
+                    outcome, body = polling.run(self.call)
             except NotMet:
                 signals.cancel_alarm()  # it would end the output of the last body
                 if polling.last is not None:
-                    self._output.write_failure(polling.last.response, polling.body)
+                    self.output.write_failure(polling.last.response, polling.body)
                 raise
-            self._output.write(outcome.response, body)
+            self.output.write(outcome.response, body)
 
     def _paginate(self) -> None:
         """Send the call and the calls for the following pages, and write the items."""
         from xapi_cli.request.pages.paginate import Pages
 
-        options, output, terminal = self._options.pages, self._output, self._runtime.terminal
+        options, output, terminal = self.options.pages, self.output, self.runtime.terminal
         assert options is not None  # noqa: S101 - the caller has checked it
         pages = Pages(
-            self._sender,
-            self._tokens,
+            self.sender,
+            self.tokens,
             options,
             output,
-            base_url=self._runtime.base_url,
-            received=self._take,
+            base_url=self.runtime.base_url,
+            received=self.take,
             note=terminal.note,
         )
         try:
-            pages.run(self._call)
+            pages.run(self.call)
         except BaseException as error:
-            if self._file is None and not options.slurp:  # the remaining pages would be a second array
+            if self.file is None and not options.slurp:  # the remaining pages would be a second array
                 _add_remainder(error, terminal, pages.remaining())
             raise
 
@@ -434,20 +457,20 @@ class _Sending:
         from xapi_cli.request.status_errors import concern_call
 
         if isinstance(error, _CONCERNS_RESPONSE):
-            concern_call(error, self._call, self._last.outcome)
+            concern_call(error, self.call, self.last.outcome)
         try:
             self._write_meta()
         except XapiError as unwritten:  # it must not hide the failure
-            self._runtime.terminal.warn(str(unwritten))
+            self.runtime.terminal.warn(str(unwritten))
         self._report_unfinished(error)
 
     def _write_meta(self) -> None:
         """Write the --meta object to its file or to stderr; raises OutputError or ClosedPipe."""
-        if self._options.meta is None:
+        if self.options.meta is None:
             return
-        line = _meta_line(self._last.outcome, self._started, self._sender, self._output, self._tokens)
+        line = _meta_line(self.last.outcome, self._started, self.sender, self.output, self.tokens)
         if self._meta_file is None:
-            self._runtime.terminal.write_result_to_stderr(line)
+            self.runtime.terminal.write_result_to_stderr(line)
         else:
             self._meta_file.write(line)
             self._meta_file.commit()
@@ -457,10 +480,10 @@ class _Sending:
 
         Without a file, a note about an interruption states what was sent, or what a redirected stdout has received.
         """
-        file, output, terminal = self._file, self._output, self._runtime.terminal
-        sent = "" if self._last.outcome else self._unfinished_upload()
+        file, output, terminal = self.file, self.output, self.runtime.terminal
+        sent = "" if self.last.outcome else self._unfinished_upload()
         if file is None or (sent and not file.kept):
-            is_redirected = terminal.stdout_is_file and not self._options.paginate and output.size
+            is_redirected = terminal.stdout_is_file and not self.options.paginate and output.size
             received = f"{size(output.size)} received; the output is incomplete" if is_redirected else ""
             _add_remainder(error, terminal, sent or received, only_if_silent=True)
             return
@@ -468,16 +491,16 @@ class _Sending:
             _add_remainder(error, terminal, file.kept, "run the same command again to resume")
             return
         discarded = f"{size(output.size)} discarded" if output.size else ""
-        if self._options.resume:
+        if self.options.resume:
             how = "run the command again, because the server cannot resume it"
             _add_remainder(error, terminal, discarded, how, only_if_silent=not file.count)
         elif discarded:
-            how = "" if self._options.paginate else "use --continue to keep partial downloads"
+            how = "" if self.options.paginate else "use --continue to keep partial downloads"
             _add_remainder(error, terminal, discarded, how, only_if_silent=True)
 
     def _unfinished_upload(self) -> str:
         """Return what is known about the body of the request if there was no response."""
-        is_safe = self._request.sent_method in retry.IDEMPOTENT
+        is_safe = self.request.sent_method in retry.IDEMPOTENT
         return "" if self._upload is None else self._upload.interrupted(is_safe=is_safe)
 
 
