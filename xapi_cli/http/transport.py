@@ -309,20 +309,24 @@ class Exchange:
     # sending and receiving
 
     def _send_request(self) -> None:
-        length, size = self._head.length, 0
-        self._write(self._head.data)
+        """Send the request; its headers and the first block of its body in one call, each of which is a packet."""
+        data, length, size = self._head.data, self._head.length, 0
         for block in self.request.body:
             size += len(block)
             if length is not None and size > length:
                 raise _body_changed()
+            data += chunk(block) if length is None else block
             if block or size != length:
-                self._write(block if length is not None else chunk(block))
+                self._write(data)
+                data = b""
             if not self._may_send:
                 return
         if length is None:
-            self._write(LAST_CHUNK)
+            data += LAST_CHUNK
         elif size < length:
             raise _body_changed()
+        if data:
+            self._write(data)
         self._has_sent_all = self._may_send
 
     def _write(self, data: bytes) -> None:
