@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from xapi_cli.auth.token_source import Perform, TokenSource
     from xapi_cli.errors import XapiError
     from xapi_cli.http.httpx_transport import HttpxTransport
+    from xapi_cli.http.log import RequestLog
     from xapi_cli.http.messages import Request, Response
-    from xapi_cli.http.request_log import RequestLog
     from xapi_cli.http.transport import Transport
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
@@ -371,7 +371,7 @@ class Runtime:
         if path is None:
             return None
         from xapi_cli.http import urls
-        from xapi_cli.http.request_log import RequestLog
+        from xapi_cli.http.log import RequestLog
 
         if stream := self.terminal.overwrites(path):
             from xapi_cli.errors import UsageError

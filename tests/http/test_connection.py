@@ -91,11 +91,12 @@ def test_a_reset_that_sending_has_noticed_is_reported_when_receiving(
         Server([*sent_before, reset()], tls=server_tls if is_tls else None) as server,
         socket.create_connection((server.host, server.port)) as sock,
     ):
+        descriptor = sock.fileno()
         connection = Connection(sock, Route("https" if is_tls else "http", server.host, server.port))
         if is_tls:
             connection.start_tls(client_tls, server.host, Wait(Timeouts(), 20, lambda: "no connection"))
         poll = select.poll()
-        poll.register(connection, 0)
+        poll.register(descriptor, 0)
         assert poll.poll(20_000)[0][1] & select.POLLERR
         sending = _error_of(lambda: connection.send_now(memoryview(b"a request")))
         while isinstance(receiving := _error_of(connection.receive_now), bytes):

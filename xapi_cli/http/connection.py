@@ -10,12 +10,10 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.http import urls
-from xapi_cli.system import forks
 
 if TYPE_CHECKING:
     from xapi_cli.http.proxies import Proxy
@@ -63,9 +61,6 @@ ResponseKind = tuple[Route, str, int]
 class Connection:
     """A connection for *route* over the connected socket *sock*."""
 
-    # returns the bytes of a TLS record that OpenSSL has read, and no selector reports; None without TLS
-    unread: Callable[[], int] | None = None
-
     def __init__(self, sock: socket.socket, route: Route) -> None:
         sock.setblocking(False)
         self.route = route
@@ -79,7 +74,6 @@ class Connection:
         self._send_events = _WRITE
         self._is_aborted = False
         self._reset: ConnectionResetError | None = None  # raised by sending; the system reports it only once
-        forks.register(self)
 
     @property
     def peer(self) -> str:
@@ -115,22 +109,22 @@ class Connection:
             except _WOULD_BLOCK as error:
                 self._record_event(error, receiving=True)
             self.wait(wait, receiving=True)
-        self.tls, self.unread = tls_socket.version(), tls_socket.pending
+        self.tls = tls_socket.version()
 
-    def receive(self, wait: "Wait", size: int = BLOCK) -> bytes:
-        """Wait for data and return at most *size* bytes; b"" if the peer closed the connection."""
-        while (data := self.receive_now(size)) is None:
+    def receive(self, wait: "Wait") -> bytes:
+        """Wait for data and return it; b"" if the peer closed the connection."""
+        while (data := self.receive_now()) is None:
             self.wait(wait, receiving=True)
         return data
 
-    def receive_now(self, size: int = BLOCK) -> bytes | None:
-        """Return at most *size* bytes without waiting; None if no data has arrived, b"" if the peer closed.
+    def receive_now(self) -> bytes | None:
+        """Return data without waiting; None if none has arrived, b"" if the peer closed the connection.
 
-        With TLS, only an `EventLoop` reports what remains, not a selector: see `unread`. Raises ConnectionResetError
-        after the last data if the peer reset the connection, even if sending has reported it.
+        Call it until it returns None before `wait`, which does not report what remains of a TLS record. Raises
+        ConnectionResetError after the last data if the peer reset the connection, even if sending has reported it.
         """
         try:
-            data = self._socket.recv(size)
+            data = self._socket.recv(BLOCK)
         except _WOULD_BLOCK as error:
             self._record_event(error, receiving=True)
             return None
@@ -173,25 +167,18 @@ class Connection:
         """
         timeout = wait.poll_interval()
         with Selector() as selector:
-            selector.register(self._socket, self.events(receiving=receiving, sending=sending))
+            events = (self._receive_events if receiving else 0) | (self._send_events if sending else 0)
+            selector.register(self._socket, events)
             if beside is not None:
                 selector.register(beside, _READ)
             return any(key.fileobj is beside for key, _ in selector.select(timeout))
 
-    def events(self, *, receiving: bool = False, sending: bool = False) -> int:
-        """Return the `selectors` events after which a retry may succeed."""
-        return (self._receive_events if receiving else 0) | (self._send_events if sending else 0)
-
-    def fileno(self) -> int:
-        """Return the descriptor, for a selector that waits for many connections."""
-        return self._socket.fileno()
-
-    def end_response(self, method: str, status: int, *, has_surplus: bool = False) -> None:
+    def end_response(self, method: str, status: int, *, keep_alive: bytes, has_surplus: bool) -> None:
         """Mark the connection as idle: the response to *method*, with *status*, is complete.
 
-        With *has_surplus*, more bytes arrived after it.
+        *keep_alive* is its header Keep-Alive. With *has_surplus*, more bytes arrived after it.
         """
-        self.kind = self.route, method, status
+        self.kind, self.keep_alive = (self.route, method, status), keep_alive
         self.idle_since = time.monotonic()
         self.has_surplus = self.has_surplus or has_surplus
 
@@ -232,10 +219,6 @@ class Connection:
         """Close the socket; a second call is without effect."""
         with suppress(OSError):
             self._socket.close()
-
-    def after_fork(self) -> None:
-        """Close only the descriptor, without notifying the server: the parent process still uses the connection."""
-        self.close()
 
     def _record_event(self, error: OSError, *, receiving: bool) -> None:
         """Record the event to wait for before the call that raised *error* can be retried."""

@@ -4,7 +4,6 @@ import errno
 import socket
 import ssl
 
-from xapi_cli.errors import RESEND, NetworkError
 from xapi_cli.http.urls import BASE_URL, CHECK_SCHEME
 from xapi_cli.system.render import printable
 
@@ -82,14 +81,6 @@ def requires_certificate(error: OSError) -> bool:
     With TLS 1.3, the client has completed its part of the handshake by then.
     """
     return isinstance(error, ssl.SSLError) and error.reason == _CERTIFICATE_REQUIRED
-
-
-def truncated(sender: object, size: int, reason: str) -> NetworkError:
-    """Return the error for a body of which only *size* bytes arrived from *sender*."""
-    problem = f"the body from {sender} was truncated after {size:,} bytes ({reason})"
-    error = NetworkError(problem, headers_received=True)
-    error.default_hint = RESEND
-    return error
 
 
 def describe_error(error: OSError) -> tuple[str, str | None]:

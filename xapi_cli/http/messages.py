@@ -80,7 +80,6 @@ class Request(NamedTuple):
     timeouts: "Timeouts | None" = None
     deadline: float | None = None
     deadline_name: str = "--max-time"
-    attempt: int = 1  # the number of the attempt to send the same call, for the log
     is_login: bool = False
     is_safe_to_resend: bool = False  # a second one has no side effects
     exposed: Callable[[], None] = lambda: None  # called before it is sent over a connection that others can read

@@ -1,7 +1,4 @@
-"""Decide whether to retry a request, and how long to wait before the retry; tell the user what to do without one.
-
-The decisions are first, and the words for them at the end: those of a refused retry, and those for the status 429.
-"""
+"""Decide whether to retry a request, and how long to wait before the retry; tell the user what to do without one."""
 
 import math
 import time
@@ -23,35 +20,26 @@ def next_delay(
     method: str,
     retries: int,
     limit: int,
+    raw_headers: RawHeaders = (),
     *,
-    retry_after: str | None = None,
     deadline: float | None = None,
+    rng: Callable[[float, float], float] | None = None,
 ) -> float | None:
     """Return the seconds to wait before the next retry of a request with *method*, or None if it is not retried.
 
     *retries* is the number of retries so far, *limit* the maximum. A retry that would start after *deadline*, a time of
-    `time.monotonic`, is not made. For *retry_after*, see `delay`.
+    `time.monotonic`, is not made. A `Retry-After` in *raw_headers* is respected up to LONGEST_WAIT; without one, the
+    delay is exponential backoff with full jitter, for which *rng* returns a random number between its arguments.
     """
     if retries >= limit or method not in IDEMPOTENT:
         return None
-    seconds = delay(retries, retry_after)
-    is_late = seconds is not None and deadline is not None and time.monotonic() + seconds >= deadline
-    return None if is_late else seconds
-
-
-def delay(retries: int, retry_after: str | None, *, rng: Callable[[float, float], float] | None = None) -> float | None:
-    """Return the seconds to wait after a transient failure and *retries* retries, or None to stop retrying.
-
-    *retry_after* is the value of `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3); the seconds may
-    have a fraction, as with curl. It is respected up to LONGEST_WAIT. Without a valid value, the delay is exponential
-    backoff with full jitter; *rng* returns a random number between its arguments.
-    """
-    requested = _seconds(retry_after)
-    if requested is None:
+    seconds = requested_delay(raw_headers)
+    if seconds is None:
         import random
 
-        return (rng or random.uniform)(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
-    return requested if requested <= LONGEST_WAIT else None
+        seconds = (rng or random.uniform)(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
+    is_late = deadline is not None and time.monotonic() + seconds >= deadline
+    return None if is_late or seconds > LONGEST_WAIT else seconds
 
 
 def is_transient_error(error: XapiError) -> bool:
@@ -64,16 +52,10 @@ def requested_pause(status: int, raw_headers: RawHeaders) -> float | None:
 
     A pause of more than LONGEST_WAIT is ignored, as it is for a retry.
     """
-    if status != TOO_MANY_REQUESTS:
+    if status not in (TOO_MANY_REQUESTS, 503):
         return None
     seconds = requested_delay(raw_headers)
     return None if seconds is None or seconds > LONGEST_WAIT else seconds
-
-
-def retry_after(raw_headers: RawHeaders) -> str | None:
-    """Return the value of `Retry-After` in *raw_headers*; repeated values are joined (RFC 9110, section 5.3)."""
-    values = [value.decode("latin-1") for name, value in raw_headers if name.lower() == b"retry-after"]
-    return ", ".join(values) if values else None
 
 
 def retry_after_seconds(raw_headers: RawHeaders) -> int | None:
@@ -83,16 +65,16 @@ def retry_after_seconds(raw_headers: RawHeaders) -> int | None:
 
 
 def requested_delay(raw_headers: RawHeaders) -> float | None:
-    """Return the seconds that `Retry-After` in *raw_headers* requests; None without a valid one."""
-    return _seconds(retry_after(raw_headers))
+    """Return the seconds that `Retry-After` in *raw_headers* requests; None without a valid one.
 
-
-def _seconds(retry_after: str | None) -> float | None:
-    if retry_after is None:
-        return None
-    text = retry_after.strip()
-    if text.isascii() and text.replace(".", "", 1).isdigit():  # some APIs send 2.0
+    It is a number of seconds, which some APIs send with a fraction, or a date (RFC 9110, section 10.2.3).
+    """
+    values = [value.decode("latin-1").strip() for name, value in raw_headers if name.lower() == b"retry-after"]
+    text = ", ".join(values)
+    if text.isascii() and text.replace(".", "", 1).isdigit():
         return min(float(text), _MAX_RETRY_AFTER)
+    if not text:
+        return None
     from email.utils import parsedate_to_datetime
 
     try:
@@ -102,8 +84,6 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 # the words for the user
-
-REFUSALS = "--retry does not repeat POST and PATCH"  # for a summary
 
 
 def refusal(method: str) -> str:

@@ -224,7 +224,6 @@ class Sender:
             is_replayable=call.beside is None,  # otherwise, the body arrives while it is sent
             timeouts=self._timeouts,
             deadline=self._deadline,
-            attempt=self.attempts,
             beside=call.beside,
         )
 
@@ -247,7 +246,7 @@ class Sender:
             call.method,
             self._retried,
             self._retries,
-            retry_after=None if isinstance(result, NetworkError) else retry.retry_after(result.raw_headers),
+            () if isinstance(result, NetworkError) else result.raw_headers,
             deadline=self._deadline,
         )
         if delay is None:

@@ -23,7 +23,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization
@@ -40,8 +40,8 @@ from xapi_cli.system.redact import redact_url
 if TYPE_CHECKING:
     import ssl
 
+    from xapi_cli.http.log import RequestLog
     from xapi_cli.http.proxies import Proxy
-    from xapi_cli.http.request_log import RequestLog
 
 MAX_DISCARDED = 64 * 1024  # bytes of a body that is not needed
 DISCARD_TIMEOUT = 0.2  # seconds to read them
@@ -191,12 +191,11 @@ class Exchange:
         self._has_ended = False
         self._held: list[bytes] = []  # data of the body, for later
         self._problem: NetworkError | None = None  # that follows it
-        # for the log
+        # the log reads these
         self.started = time.monotonic()
         self.is_sent = False  # at least a part of the request may have been sent
         self.failure: str | None = None  # the kind of the error because of which there is no complete response
         self.has_response = False  # all of the response that is needed was received
-        self.method = request.method
 
     @property
     def head(self) -> ResponseHead:
@@ -214,7 +213,7 @@ class Exchange:
         """Whether the request, which failed, may be sent again over a new connection."""
         if not self._is_reused or self._parser.has_started or not self.request.is_replayable:
             return False
-        return not self.is_sent or self.method in IDEMPOTENT
+        return not self.is_sent or self.request.method in IDEMPOTENT
 
     def send(self) -> None:
         """Send the request, and receive the status line and headers of its response.
@@ -244,7 +243,7 @@ class Exchange:
             block = b""
             try:
                 wait = Wait(self._timeouts, self._timeouts.read, self._awaited)
-                while not (block := self._read()) and not self._parser.has_ended:
+                while not (block := self._parser.body()) and not self._parser.has_ended:
                     self._receive(wait)
             except (NetworkError, TimeoutExpired) as error:
                 self._fail(error)
@@ -288,19 +287,19 @@ class Exchange:
         if not self._has_ended:
             self._has_ended = True
             self.has_response = self.has_response or self._parser.has_ended
-            self.connection.end_response(self.method, self.head.status, has_surplus=self._parser.has_surplus)
-            self.connection.keep_alive = self.head.headers.get(b"keep-alive", b"")
+            self.connection.end_response(
+                self.request.method,
+                self.head.status,
+                keep_alive=self.head.headers.get(b"keep-alive", b""),
+                has_surplus=self._parser.has_surplus,
+            )
             self._on_end(self, is_reusable=self._has_sent_all and self._parser.allows_reuse)
-
-    def _read(self) -> bytes:
-        """Return the data of the body that has arrived; raises NetworkError if the body is truncated or not valid."""
-        return self._parser.body()
 
     def _read_rest(self, seconds: float, blocks: list[bytes]) -> None:
         """Append the rest of the body to *blocks*, up to a limit; raises NetworkError or TimeoutExpired."""
         wait, size = Wait(self._timeouts, seconds, self._awaited), 0
         while not self._parser.has_ended and size < MAX_DISCARDED:
-            if block := self._read():
+            if block := self._parser.body():
                 blocks.append(block)
                 size += len(block)
             elif not self._parser.has_ended:
@@ -426,27 +425,21 @@ class Exchange:
         if head is None and proxy is not None and self.route.is_forwarded:
             error.hint = proxy.hint
         is_refused = head is not None and head.status >= 400
-        if error.sent and not is_refused and self.method not in IDEMPOTENT and not self.request.is_safe_to_resend:
+        if (
+            error.sent
+            and not is_refused
+            and self.request.method not in IDEMPOTENT
+            and not self.request.is_safe_to_resend
+        ):
             error.may_be_processed = True
-            error.hint = f"the {self.method} may have been processed: check before you send it again"
+            error.hint = f"the {self.request.method} may have been processed: check before you send it again"
         _concern(error, self.request)
 
 
-def open_transport(
-    *,
-    ca_bundle: str | None,
-    environ: Mapping[str, str],
-    trace: Callable[[str], None] | None = None,
-    waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
-    log: "RequestLog | None" = None,
-    timeout: float | None = None,
-    keeps_open: bool = True,
-    on_request: Callable[[Request], None] | None = None,
-    on_response: Callable[[Response], None] | None = None,
-) -> Transport:
+def open_transport(*, ca_bundle: str | None, environ: Mapping[str, str], **options: Any) -> Transport:
     """Return a transport that trusts the CAs in *ca_bundle* and uses the proxies in *environ*.
 
-    Both are read when a connection first needs them. The other parameters are those of `Transport`, which adds no
+    Both are read when a connection first needs them. *options* are the other parameters of `Transport`, which adds no
     credentials and no cookies, and follows no redirects.
     """
 
@@ -462,17 +455,7 @@ def open_transport(
 
         return proxies.proxy_for(scheme, host, port, environ)
 
-    return Transport(
-        context,
-        proxy_for,
-        trace,
-        waiting,
-        log,
-        timeout=timeout,
-        keeps_open=keeps_open,
-        on_request=on_request,
-        on_response=on_response,
-    )
+    return Transport(context, proxy_for, **options)
 
 
 def _body_changed() -> XapiError:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
-from xapi_cli.system.redact import REDACTED, redact_url
+from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable, shortened
 
 Origin = tuple[str, str, int]  # scheme, host (without brackets) and port
@@ -31,9 +31,6 @@ _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
 _EMAIL_ADDRESS = r"[^\s:/?#\\@]+@[^\s:/?#\\@]+"
 _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
-# In HTTPie, `:8765/me` is a URL with the host localhost; here it would go to the base URL, which may be another server.
-_SERVER = r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}):\d+(?=[/?]|$)|:\d+(?=/)"
-_REDACTED_PARAMETER = rf"[?&][^=&]*={re.escape(REDACTED)}(?:&|$)"
 _ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
@@ -59,15 +56,14 @@ def base_url(text: str) -> str:
         raise UsageError(f"the base URL {error}", hint=error.hint or "write it like https://api.example.com") from None
 
 
-def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = (), *, is_forwarded: bool = False) -> str:
+def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
     """Return the URL of *path*, resolved against the base URL *base*, with *query* appended to its query.
 
-    Raises UsageError if *path* is not valid or leads to another origin. With *is_forwarded*, it comes from a
-    program and was not copied from a message, so a parameter may have the value that replaces secrets in messages.
+    Raises UsageError if *path* is not valid or leads to another origin.
     """
     try:
         # the usual path needs no checks and no encoding
-        url = base + path if _PLAIN_PATH.fullmatch(path) else _resolved(base, path, is_forwarded=is_forwarded)
+        url = base + path if _PLAIN_PATH.fullmatch(path) else _resolved(base, path)
     except InvalidURL as error:
         raise UsageError(f"PATH {error}", hint=error.hint) from None
     if query:
@@ -261,7 +257,7 @@ def pasted_end(text: str) -> str:
     return text[len(path) :]
 
 
-def _resolved(base: str, path: str, *, is_forwarded: bool) -> str:
+def _resolved(base: str, path: str) -> str:
     if not path.strip():
         raise InvalidURL("is empty", "write / for the base URL itself")
     reject_control_characters(path)
@@ -270,13 +266,8 @@ def _resolved(base: str, path: str, *, is_forwarded: bool) -> str:
             "looks like a Windows file path, to which a shell such as Git Bash converts a leading slash",
             "set MSYS_NO_PATHCONV=1, or omit the leading slash",
         )
-    if found := re.match(_SERVER, path):
-        raise InvalidURL(f"begins with {found[0]!r}, which names a server", ONLY_PATH)
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
-    if not is_forwarded and re.search(_REDACTED_PARAMETER, path):
-        hint = "write the value, or %2A%2A%2A for three asterisks"
-        raise InvalidURL(f"has a parameter with the value {REDACTED}, which replaces a secret in messages", hint)
     if re.match(_SCHEME_WITHOUT_SLASHES, path):
         raise InvalidURL("has no // after its scheme", "write the complete URL, or the path with a leading slash")
     if _URL.match(path):

@@ -140,7 +140,7 @@ class Rules(NamedTuple):
         try:
             if not is_absolute and not target.startswith("/"):
                 raise UsageError("the target of the request is not a path")
-            return urls.resolve(self.origin, target, is_forwarded=True)
+            return urls.resolve(self.origin, target)
         except UsageError as error:
             message = error.message.replace("PATH", "the target", 1)
             raise Refusal(421 if is_absolute else 400, "target", message) from None
