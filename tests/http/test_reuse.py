@@ -1,46 +1,50 @@
-"""A response never reaches the wrong request: connections are reused only if they have no unread data."""
+"""A response never reaches the wrong request: when connections are reused, and when a request is sent again."""
 
-import json
+import os
 import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import closing
 
-import httpx
 import pytest
-import trustme
 
-from tests.features.batch.server import out_lines
-from tests.support.program import Outcome, Xapi
-from tests.support.servers import OK, Peer, Server, Step, Stopwatch, hang, request, send, serve
-from tests.support.surplus import echo, in_time, send_with_surplus, stray_body
-from xapi_cli.http.httpx_transport import HttpxTransport
+from tests.http.clients import SOON, client, get, no_tls
+from tests.support.servers import (
+    OK,
+    Peer,
+    Server,
+    Step,
+    Stopwatch,
+    close,
+    drip,
+    forever,
+    hang,
+    request,
+    reset,
+    send,
+    serve,
+    until_closed,
+    wait_for,
+)  # fmt: skip
+from tests.support.surplus import echo, in_time, stray_body
+from tests.support.threads import wait_until
+from xapi_cli.errors import NetworkError, XapiError
+from xapi_cli.http.messages import Response, build_request
 from xapi_cli.http.pool import GRACE_PERIOD
-from xapi_cli.http.transport import open_transport
+from xapi_cli.http.transport import Transport
 
-GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
-REJECTED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+SHORT = b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\n"
 
 SURPLUSES = {
     "in the same write": echo(),
     "at once": echo(delay=0),
-    "after 0.5 ms": echo(delay=0.0005),
-    "after 30 ms": echo(delay=0.03),
+    "after 1 ms": echo(delay=0.001),
+    "after 5 ms": echo(delay=0.005),
+    "after 50 ms": echo(delay=0.05),
     "after a whole block": echo(size=65_536),
 }
-
-
-@pytest.fixture(scope="module")
-def ca() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def server_tls(ca: trustme.CA) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
 STRAY_BODIES = {
     "HEAD": (("HEAD", "GET"), stray_body()),
     "HEAD, not declared": (("HEAD", "GET"), stray_body(declared=False)),
@@ -50,136 +54,283 @@ STRAY_BODIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def bundle(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ca") / "ca.pem"
-    ca.cert_pem.write_to_path(path)
-    return path
+@pytest.fixture
+def transport(client_tls: ssl.SSLContext) -> Iterator[Transport]:
+    with closing(Transport(lambda: client_tls, timeout=10)) as made:
+        yield made
 
 
-def client(bundle: Path | None = None) -> httpx.Client:
-    transport = open_transport(ca_bundle=str(bundle) if bundle else None, environ={})
-    return httpx.Client(transport=HttpxTransport(transport), timeout=10, trust_env=False)
+def fetched(transport: Transport, server: Server, path: str = "/", method: str = "GET", body: bytes = b"") -> bytes:
+    return b"".join(opened(transport, server, path, method, body).chunks())
 
 
-def wrong(out: str) -> list[tuple[str, object]]:
-    """Return each request of a batch that did not receive its own response, with what it received."""
-    got = [(each["id"], each["headers"].get("x-request") or each["text"].strip()) for each in out_lines(out)]
-    return [pair for pair in got if pair[0] != pair[1]]
-
-
-def lines(count: int, methods: tuple[str, ...] = ("GET",)) -> str:
-    requests = [(methods[number % len(methods)], f"/{number}") for number in range(count)]
-    return "".join(
-        json.dumps({"id": f"{method} {path}", "method": method, "path": path}) + "\n" for method, path in requests
-    )
-
-
-@pytest.mark.parametrize(
-    "jobs, is_secure",
-    [
-        pytest.param("1", False, id="plain-1"),
-        pytest.param("8", True, id="tls-8"),
-        pytest.param("8", False, id="plain-8", marks=pytest.mark.slow),
-        pytest.param("1", True, id="tls-1", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
-def test_no_line_of_a_batch_receives_surplus_bytes(
-    xapi: Xapi, server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool, jobs: str
-) -> None:
-    def run(server: Server) -> Outcome:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(bundle)}
-        return xapi("batch", "-j", jobs, input=lines(24, ("GET", "POST")), env=env)
-
-    outcome = in_time(script, run, server_tls if is_secure else None)
-    assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
-
-
-@pytest.mark.parametrize("jobs", ["1", "8"])
-@pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
-def test_no_line_of_a_batch_receives_a_forbidden_body(
-    xapi: Xapi, methods: tuple[str, ...], script: Step, jobs: str
-) -> None:
-    def run(server: Server) -> Outcome:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        return xapi("batch", "-j", jobs, input=lines(24, methods), env=env)
-
-    outcome = in_time(script, run)
-    assert (outcome.code, wrong(outcome.out), len(out_lines(outcome.out))) == (0, [], 24), outcome
+def opened(
+    transport: Transport, server: Server, path: str = "/", method: str = "GET", body: bytes = b"", **options: object
+) -> Response:
+    content = (body,) if body else None
+    return transport.send(build_request(method, server.url + path, [], content, len(body), **options))
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("script", SURPLUSES.values(), ids=SURPLUSES)
-def test_no_request_of_a_client_receives_surplus_bytes(
-    server_tls: ssl.SSLContext, bundle: Path, script: Step, is_secure: bool
+def test_no_request_receives_surplus_bytes(
+    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, script: Step, is_secure: bool, threads: int
 ) -> None:
-    def run(server: Server) -> list[tuple[str, str]]:
-        with client(bundle) as http:
-            return [(path, http.get(server.url + path).text.strip()) for path in map("/{}".format, range(20))]
+    paths = [f"/{number}" for number in range(12)]
 
-    got = in_time(script, run, server_tls if is_secure else None)
-    assert got == [(path, f"GET {path}") for path, _ in got]
+    def run(server: Server) -> list[str]:
+        with closing(Transport(lambda: client_tls, timeout=10)) as transport, ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda path: fetched(transport, server, path).decode().strip(), paths))
+
+    assert in_time(script, run, server_tls if is_secure else None) == [f"GET {path}" for path in paths]
 
 
 @pytest.mark.parametrize("methods, script", STRAY_BODIES.values(), ids=STRAY_BODIES)
-def test_no_request_of_a_client_receives_a_forbidden_body(methods: tuple[str, ...], script: Step) -> None:
+def test_no_request_receives_a_body_that_must_not_be_there(methods: tuple[str, ...], script: Step) -> None:
     def run(server: Server) -> list[str]:
-        with client() as http:
-            got = [http.request(method, server.url) for method in methods * 5]
-        return [each.headers.get("X-Request") or each.text for each in got]
+        got = []
+        with closing(Transport(no_tls, timeout=10)) as transport:
+            for method in methods * 5:
+                response = opened(transport, server, "/", method)
+                body = b"".join(response.chunks()).decode()
+                got.append(response.headers.get("X-Request") or body)
+        return got
 
     assert in_time(script, run) == [f"{method} /" for method in methods * 5]
 
 
-def test_threads_that_share_a_client_receive_their_own_responses() -> None:
-    paths = [f"/{number}" for number in range(40)]
-
-    def run(server: Server) -> list[str]:
-        with client() as http, ThreadPoolExecutor(4) as threads:
-            return list(threads.map(lambda path: http.get(server.url + path).text, paths))
-
-    got = in_time(echo(delay=0.001), run)
-
-    assert got == [f"GET {path}" for path in paths]
+def test_after_surplus_bytes_no_connection_is_reused(transport: Transport) -> None:
+    with Server([request(), send(OK + OK), hang()], [serve()]) as server:
+        assert [fetched(transport, server) for _ in range(3)] == [b"ok"] * 3
+        assert len(server.received) == 3
 
 
-def test_a_correct_server_is_used_over_one_connection() -> None:
-    with Server([serve()]) as server, client() as http, Stopwatch() as watch:
+def test_a_correct_server_is_used_over_one_connection(transport: Transport) -> None:
+    with Server([serve()]) as server, Stopwatch() as watch:
         for _ in range(100):
-            http.get(server.url)
-
-    assert len(server.received) == 1
+            fetched(transport, server)
+        assert len(server.received) == 1
     assert watch.seconds < 100 * GRACE_PERIOD  # which passes once, not before each request
 
 
-def test_after_surplus_bytes_no_connection_is_reused() -> None:
-    with Server([request(), send(OK + OK), hang()], [serve()]) as server, client() as http:
-        for _ in range(3):
-            http.get(server.url)
+@pytest.mark.parametrize(
+    ("method", "reply"),
+    [
+        ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"),
+        ("GET", b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+        ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ],
+)
+def test_a_closed_or_ambiguous_connection_is_not_reused(transport: Transport, method: str, reply: bytes) -> None:
+    with Server([request(), send(reply), until_closed()]) as server:
+        for _ in range(2):
+            assert fetched(transport, server, method=method) == (b"ok" if method == "GET" else b"")
+        assert len(server.received) == 2
 
-    assert len(server.received) == 3
+
+@pytest.mark.parametrize(
+    ("keep_alive", "idle", "reused"),
+    [
+        ("", 0.5, {"GET", "POST"}),
+        ("", 1.5, {"GET"}),
+        ("", 2.9, {"GET"}),
+        ("", 3.1, set()),
+        ("Keep-Alive: timeout=60, max=99\r\n", 57.0, {"GET"}),
+        ("Keep-Alive: timeout=60, max=99\r\n", 58.5, set()),
+        ("Keep-Alive: timeout=2\r\n", 0.9, {"GET", "POST"}),
+        ("Keep-Alive: timeout=2\r\n", 1.1, set()),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_connection_that_was_idle_for_too_long_is_not_reused(
+    monkeypatch: pytest.MonkeyPatch, transport: Transport, method: str, keep_alive: str, idle: float, reused: set[str]
+) -> None:
+    reply = f"HTTP/1.1 200 OK\r\n{keep_alive}Content-Length: 2\r\n\r\nok".encode()
+    with Server([serve(reply)]) as server:
+        fetched(transport, server)
+        later = time.monotonic() + idle
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        fetched(transport, server, method=method)
+        assert len(server.received) == (1 if method in reused else 2)
 
 
-def test_the_replay_after_a_401_and_its_login_receive_no_surplus_bytes(xapi: Xapi) -> None:
-    token = b'{"access_token":"new","token_type":"bearer"}'
-    granted = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(token), token)
+def test_a_connection_that_the_server_closed_is_replaced_before_a_post_is_sent(transport: Transport) -> None:
+    with Server([request(), send(OK)], [serve()]) as server:
+        fetched(transport, server, method="POST", body=b"1")
+        wait_until(lambda: server._peers[0].sock.fileno() < 0, "the server has closed")  # noqa: SLF001 - its own end
+        assert fetched(transport, server, method="POST", body=b"2") == b"ok"
+        assert [received[-1:] for received in server.received] == [b"1", b"2"]
 
-    def api(peer: Peer) -> None:
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("ending", [[], [reset()]], ids=["closed", "reset"])
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_only_an_idempotent_request_is_resent_when_a_reused_connection_fails(
+    server_tls: ssl.SSLContext, transport: Transport, method: str, ending: list[Step], is_secure: bool
+) -> None:
+    body = b"x" * 200_000
+    fails = [request(), send(OK), Peer.read_some, *ending]
+    with Server(fails, [serve()], tls=server_tls if is_secure else None) as server:
+        fetched(transport, server)
+        if method == "PUT":
+            assert fetched(transport, server, method=method, body=body) == b"ok"
+            assert server.received[1].endswith(body)
+            return
+        with pytest.raises(NetworkError) as caught:
+            fetched(transport, server, method=method, body=body)
+        assert (caught.value.sent, caught.value.may_be_processed) == (True, True)
+        assert caught.value.hint == "the POST may have been processed: check before you send it again"
+        assert len(server.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "is_replayable", "message"),
+    [
+        ([[request(), send(OK), request()], [request()], [serve()]], True, "without a response"),
+        ([[request(), send(OK), request(), send(b"HTTP/1.1 200")], [serve()]], True, "in the middle of its response"),
+        ([[request(), send(OK), request()], [serve()]], False, "without a response"),
+    ],
+    ids=["once only", "not after a response has started", "not with a body that is gone"],
+)
+def test_a_request_is_not_resent(
+    transport: Transport, script: list[list[Step]], is_replayable: bool, message: str
+) -> None:
+    with Server(*script) as server:
+        fetched(transport, server)
+        with pytest.raises(NetworkError, match=message):
+            opened(transport, server, is_replayable=is_replayable)
+        assert len(server.received) == len(script) - 1
+
+
+def test_threads_share_a_transport(transport: Transport) -> None:
+    def echoing(peer: Peer) -> None:
         while True:
-            start = len(peer.received)
             peer.read_request()
-            received = bytes(peer.received[start:])
-            is_good = b"Bearer new" in received
-            reply = granted if received.startswith(b"POST") else GOOD if is_good else REJECTED
-            send_with_surplus(peer, reply, 0.005)
+            body = bytes(peer.received).rpartition(b"\r\n\r\n")[2]
+            peer.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
-    def run(server: Server) -> list[Outcome]:
-        login = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "p", "XAPI_STORAGE": "file"}
-        return [xapi("request", "/", env=login), xapi("batch", input=lines(4), env=login)]
+    bodies = [b"%d" % number for number in range(200)]
+    with Server([echoing]) as server, ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda body: fetched(transport, server, "/", "POST", body), bodies))
+        assert got == bodies
+        assert len(server.received) <= 8
+        transport.close()
 
-    got = in_time(api, run)
 
-    assert [each.code for each in got] == [0, 0], got
-    assert got[0].out == "good"
-    assert {each["text"] for each in out_lines(got[1].out)} == {"good"}
+def test_closing_ends_the_waits_of_other_threads(transport: Transport) -> None:
+    outcome: list[XapiError] = []
+    has_begun = threading.Event()
+
+    def work() -> None:
+        try:
+            for _ in opened(transport, server).chunks():
+                has_begun.set()
+        except XapiError as error:
+            outcome.append(error)
+
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\n\r\nno length"), hang()]) as server:
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert has_begun.wait(30)
+        transport.close()
+        thread.join(SOON)
+        assert not thread.is_alive()
+    assert "was truncated after 9 bytes (connection aborted)" in str(outcome[0])
+
+
+def test_a_child_process_uses_none_of_the_connections(transport: Transport) -> None:
+    with Server([serve()]) as server:
+        fetched(transport, server)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if fetched(transport, server) == b"ok" else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert fetched(transport, server) == b"ok"
+        assert [received.count(b"GET") for received in server.received] == [2, 1]
+
+
+def test_no_socket_is_left_open() -> None:
+    scripts: list[list[Step]] = [[request()], [reset()], [request(), send(b"rubbish\r\n\r\n")], [request(), send(OK)]]
+    with Server(*scripts) as server:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in scripts:
+            try:
+                get(server)
+            except NetworkError:
+                pass
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, "the sockets are closed")
+
+
+# bodies that are not needed
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [[forever(b"x" * 65536)], [hang()], [drip(b"x" * 1000, 0.05)], [reset()], []],
+    ids=["endless", "silent", "dripping", "reset", "truncated"],
+)
+def test_discarding_a_body_takes_limited_time(transport: Transport, rest: list[Step]) -> None:
+    reply = b"HTTP/1.1 401 No\r\nContent-Length: 999999999\r\n\r\nx"
+    with Server([request(), send(reply), *rest], [serve()]) as server:
+        response = opened(transport, server)
+        with Stopwatch() as watch:
+            response.discard()
+        assert watch.seconds < SOON
+        assert list(response.chunks()) == []
+        assert fetched(transport, server) == b"ok"
+
+
+def _discarded(response: Response) -> bytes:
+    response.discard()
+    response.discard()
+    response.close()
+    return b""
+
+
+def _held(response: Response) -> bytes:
+    response.hold()
+    response.hold()
+    return b"".join(response.chunks())
+
+
+@pytest.mark.parametrize("use, body", [(_discarded, b""), (_held, b"never")])
+def test_a_short_body_that_is_discarded_or_held_leaves_the_connection_reusable(
+    transport: Transport, use: Callable[[Response], bytes], body: bytes
+) -> None:
+    with Server([serve(SHORT + b"never")]) as server:
+        assert [use(opened(transport, server)) for _ in range(2)] == [body] * 2
+        assert len(server.received) == 1
+
+
+def test_a_body_that_is_held_can_be_read_to_its_end_or_failure(transport: Transport) -> None:
+    long = b"".join(b"%06d\n" % number for number in range(100_000))
+    is_held = threading.Event()
+    scripts: list[list[Step]] = [
+        [request(), send(b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n%s" % (len(long), long)), close()],
+        [request(), send(SHORT + b"ne"), wait_for(is_held), send(b"ver"), close()],
+        [request(), send(SHORT + b"ne"), close()],
+    ]
+    with Server(*scripts) as server:
+        assert _held(opened(transport, server)) == long
+        late = opened(transport, server)
+        late.hold()
+        is_held.set()
+        assert b"".join(late.chunks()) == b"never"
+        truncated = opened(transport, server)
+        truncated.hold()
+        parts = truncated.chunks()
+        assert next(parts) == b"ne"
+        with pytest.raises(NetworkError, match="truncated after 2 bytes"):
+            next(parts)
+
+
+def test_a_partly_read_body_does_not_affect_the_next_request() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"x" * 200000
+    with Server([serve(reply)]) as server, client() as http:
+        for _ in range(3):
+            with http.stream("GET", server.url) as response:
+                assert next(response.iter_raw()).startswith(b"x")
+        assert len(http.get(server.url).content) == 200000
