@@ -237,14 +237,13 @@ class Runtime:
         return Account(
             repository or self.repository(identity),
             grant=grant,
-            open_passwords=lambda: self._passwords(identity),
+            passwords=self._passwords(identity),
             note=self.terminal.note,
             warn=self.terminal.warn,
             now=self.now,
             timeout=self.settings.timeout,
             deadline=self.deadline,
             automatic=automatic,
-            check_server=lambda: self.check_server(identity.base_url),
         )
 
     def check_server(self, base_url: str) -> bool:

@@ -81,7 +81,7 @@ class World:
         return Account(
             repository,
             grant=self.grant,
-            open_passwords=lambda: PasswordSources(given, run, ask if typed is not None else None),
+            passwords=PasswordSources(given, run, ask if typed is not None else None),
             note=self.notes.append,
             warn=self.warnings.append,
             now=lambda: NOW,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.auth.failures import LoginFailures
-from xapi_cli.auth.passwords import TYPED, described, prompt_until_accepted
+from xapi_cli.auth.passwords import TYPED, PasswordSources, described, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry
 from xapi_cli.store.login_lock import AnotherLoggedIn
@@ -18,7 +18,6 @@ from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.passwords import PasswordSources
     from xapi_cli.store.login_session import LoginSession
     from xapi_cli.store.repository import TokenRepository
 
@@ -41,10 +40,8 @@ def name_of(identity: Identity) -> str:
 class Account:
     """The account of *repository*: *grant* exchanges a password, whose source it names in errors, for a token.
 
-    *open_passwords* returns the other password sources. *note* and *warn* print messages for the user. *check_server*
-    raises NetworkError or TimeoutExpired if no server responds, before the user types a password. *timeout* is the
-    limit of one login in seconds, *deadline* the monotonic time at which the whole command times out. Without
-    *automatic*, the account never logs in automatically.
+    *note* and *warn* print messages for the user. *timeout* is the limit of one login in seconds, *deadline* the
+    monotonic time at which the whole command times out. Without *automatic*, the account never logs in automatically.
     """
 
     def __init__(
@@ -52,18 +49,17 @@ class Account:
         repository: "TokenRepository",
         *,
         grant: Callable[[str, str], Token],
-        open_passwords: "Callable[[], PasswordSources]",
+        passwords: PasswordSources,
         note: Callable[[str], None],
         warn: Callable[[str], None],
         now: Callable[[], datetime],
         timeout: float,
         deadline: float | None = None,
         automatic: bool = True,
-        check_server: Callable[[], object] = lambda: None,
     ) -> None:
         self.repository, self.identity, self.automatic = repository, repository.identity, automatic
-        self._grant, self._open_passwords, self._deadline, self._timeout = grant, open_passwords, deadline, timeout
-        self._note, self._warn, self._now, self._check_server = note, warn, now, check_server
+        self._grant, self._passwords, self._deadline, self._timeout = grant, passwords, deadline, timeout
+        self._note, self._warn, self._now = note, warn, now
         self._granted: Token | None = None
         self._is_grant_stored = False
         self.login_reason: Reason | None = None
@@ -83,7 +79,7 @@ class Account:
         """
         if (token := self.stored()) and not self.has_expired(token):
             return
-        if not (self.automatic and (self._passwords.prompt or not self._passwords.needs_prompt(self.repository.read))):
+        if not self.automatic or (self._must_prompt and not self._passwords.prompt):
             self.token()
 
     def current(self) -> Token:
@@ -117,7 +113,7 @@ class Account:
         newer = None
         try:
             if self.automatic:
-                newer = self._log_in_automatically("rejected", rejected, is_responding=True)
+                newer = self._log_in_automatically("rejected", rejected)
         finally:
             if newer is None:
                 self.repository.record_rejection(rejected)
@@ -206,25 +202,25 @@ class Account:
     #       ├─ _request_token   exchanges the password for a token
     #       └─ _store           stores the token, and notifies the waiting processes
 
-    def _log_in_automatically(self, reason: Reason, stale: Token | None, *, is_responding: bool = False) -> Token:
-        """Return a replacement for *stale*: a token that another process has stored, else one from a login.
-
-        *is_responding* is True if the server has just responded: it is then not checked before a prompt.
-        """
+    def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
+        """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
         if not self.automatic:
             raise self._not_logged_in(reason, "--no-login was given", registry.login_hint(self.repository.row))
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token(self.identity)
         prompt = self._passwords.prompt
-        if not prompt or not self._passwords.needs_prompt(self.repository.read):
+        if not prompt or not self._must_prompt:
             return self._log_in_with(reason, stale, None)
-        if not is_responding:
-            self._check_server()
         token, _ = prompt_until_accepted(  # before the lock: no process waits for user input
             lambda _: prompt(_REASONS[reason]), lambda typed: self._log_in_with(reason, stale, typed), self._warn
         )
         return token
+
+    @property
+    def _must_prompt(self) -> bool:
+        """Whether a prompt is the only possible source of the password, which may not be available either."""
+        return self._passwords.command is None and self._passwords.known(self.repository.read()) is None
 
     def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
         """Log in with the *typed* password, or with one from another source if that is None.
@@ -233,7 +229,7 @@ class Account:
         """
         if typed is not None:
             self._session.begin()  # again: typing may have taken long
-        if password := typed or self._passwords.known(self.repository.read):
+        if password := typed or self._passwords.known(self.repository.read()):
             self._failures.check_password(self.identity, password, origin=self._origin(typed))
         since = self._failures.now()
 
@@ -326,10 +322,6 @@ class Account:
 
     def _origin(self, typed: str | None) -> str:
         return self._passwords.origin if typed is None else TYPED
-
-    @cached_property
-    def _passwords(self) -> "PasswordSources":
-        return self._open_passwords()
 
     @cached_property
     def _session(self) -> "LoginSession":

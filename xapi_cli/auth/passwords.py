@@ -83,22 +83,15 @@ class PasswordSources(NamedTuple):
         """The time limit for getting the password, without a prompt, in seconds."""
         return COMMAND_TIMEOUT if self.command else 0
 
-    def needs_prompt(self, read: "Callable[[], Record | None]") -> bool:
-        """Return whether a prompt is the only possible source, which may not be available either."""
-        return self.command is None and self.known(read) is None
-
-    def known(self, read: "Callable[[], Record | None]") -> str | None:
-        """Return the password to use, if no command or prompt is needed to get it; *read* reads the store."""
+    def known(self, record: "Record | None") -> str | None:
+        """Return the password to use, if no command or prompt is needed to get it; *record* is the stored one."""
         if self.variable or self.command:
             return self.variable
-        record = read()
         return record.password if record else None
 
     def get(self, record: "Record | None") -> str | None:
         """Return the password from the first source other than a prompt, or None if there is none."""
-        if self.command and not self.variable:
-            return self.command.run()
-        return self.known(lambda: record)
+        return self.command.run() if self.command and not self.variable else self.known(record)
 
 
 def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import UNAUTHORIZED, AuthenticationError, LoginRefused, UsageError, XapiError
 from xapi_cli.system.render import printable
@@ -38,16 +38,10 @@ _LOGIN_INTERVAL = 60.0  # seconds between two logins of which nothing proves tha
 _OVERTAKING = 1.0  # seconds by which a request may arrive at the server after one that was sent later
 _MAX_TOKEN_FILE = 64 * 1024  # bytes
 
-_T = TypeVar("_T")
 Repeat = Callable[[Token], int]
 """Sends a request again with a token and returns the status of the response; may raise XapiError."""
-
-
-class Perform(Protocol):
-    """Call *action*, perhaps in another thread, and return its value or raise its exception."""
-
-    def __call__(self, action: Callable[[], _T], /) -> _T:
-        """Call *action*."""
+Perform = Callable[[Callable[[], Any]], Any]
+"""Calls a function, perhaps in another thread, and returns its value or raises its exception."""
 
 
 class SuppliedToken(NamedTuple):
@@ -159,7 +153,8 @@ class TokenSource:
             assert self._supplied is not None  # noqa: S101 - one of the two
             return Token(self._supplied.read())
         with self._shared_failure():
-            return self._perform(self._account.current)
+            first: Token = self._perform(self._account.current)
+            return first
 
     def _use(self, token: Token) -> "_Used":
         self._redact(token.access_token)
@@ -179,7 +174,7 @@ class TokenSource:
             return self._account.newer(used.token)
         account = self._account
         with self._shared_failure():
-            newer = self._perform(lambda: account.renew(used.token))
+            newer: Token | None = self._perform(lambda: account.renew(used.token))
         if newer and account.is_fresh(newer):
             self._renewed_at = self._clock()
         return newer
