@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.support.redis_server import RedisServer
-from tests.support.servers import Server, free_port, hang, request, send, serve
+from tests.support.servers import Server, hang, request, send, serve
 from xapi_cli.features.sandbox import MASTER, Sandbox
 
 if TYPE_CHECKING:
@@ -197,29 +197,6 @@ def test_after_a_rejected_password_xapi_prompts_again_and_no_process_waits_for_t
         terminal.type("whatever\n")
         assert terminal.wait() == 0  # with the token that was stored in the meantime
     assert sandbox.login_attempts == 4
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_a_request_checks_that_the_server_is_there_before_it_prompts(xapi: Xapi, columns: int) -> None:
-    env = {"XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_USERNAME": MASTER.email}
-
-    with xapi.on_terminal(*ME, env=env, columns=columns) as terminal:
-        assert terminal.wait() == 11
-
-    assert "Password" not in terminal.text
-    assert "connection refused" in " ".join(terminal.text.split())
-    assert max(map(len, terminal.text.splitlines())) <= columns
-
-
-def test_a_request_warns_before_the_prompt_that_the_base_url_may_be_wrong(xapi: Xapi, sandbox: Sandbox) -> None:
-    env = {**sandbox.settings, "XAPI_BASE_URL": f"{sandbox.base_url}/v2", "XAPI_PASSWORD": None}
-
-    with xapi.on_terminal(*ME, env=env, columns=300) as terminal:
-        shown = terminal.expect("Password for ")
-        terminal.type("\x03")
-        assert terminal.wait() == 130
-
-    assert "responds with 404 Not Found; check the base URL" in shown
 
 
 def test_after_a_401_the_server_is_known_to_be_there(xapi: Xapi) -> None:
