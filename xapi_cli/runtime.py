@@ -372,13 +372,6 @@ class Runtime:
         from xapi_cli.http import urls
         from xapi_cli.http.log import RequestLog
 
-        if stream := self.terminal.overwrites(path):
-            from xapi_cli.errors import UsageError
-
-            raise UsageError(
-                f"{stream} is redirected with > to the request log, and would overwrite it",
-                hint="redirect it with >>, or to another file",
-            )
         common = {
             "command": self.command,
             "pid": os.getpid(),

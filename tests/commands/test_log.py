@@ -120,15 +120,6 @@ def test_the_log_cannot_be_another_file_of_the_command(xapi: Xapi, log: Path, ar
     assert log.read_text() == '{"path": "/a"}\n'
 
 
-@pytest.mark.parametrize("mode, code", [("ab", 0), ("wb", 2)])
-def test_stdout_may_append_to_the_log_but_not_overwrite_it(
-    xapi: Xapi, sandbox: Sandbox, log: Path, mode: str, code: int
-) -> None:
-    with log.open(mode) as out:
-        process = xapi.start("request", "/x-api/me", env=logging(log, sandbox.settings), stdout=out)
-        assert (process.wait(30), sandbox.requests > 0) == (code, code == 0)
-
-
 @pytest.mark.parametrize("command", ["batch", "proxy", "library"])
 def test_each_command_logs_its_requests(
     xapi: Xapi, sandbox: Sandbox, log: Path, command: str, monkeypatch: pytest.MonkeyPatch

@@ -75,21 +75,6 @@ def escape_json(line: str) -> str:
     return line.translate(_escapes("\t", _json_escape))
 
 
-def escape_command(command: str) -> str:
-    """Return the shell *command* with each control character replaced by a `printf` call that writes it.
-
-    The characters MUST be within single quotes, where `shell_quoted` puts them.
-    """
-    if command.isprintable():
-        return command
-    return command.translate(_escapes("\t\n", _printf_call))
-
-
-def _printf_call(char: str) -> str:
-    octal = "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
-    return f"'\"$(printf '{octal}')\"'"
-
-
 def instant(moment: datetime) -> str:
     """Return *moment*, aware UTC, as RFC 3339 with `Z` and whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

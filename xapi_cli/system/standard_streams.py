@@ -44,15 +44,6 @@ def is_terminal(number: int) -> bool:
     return number not in _CLOSED_AT_START and os.isatty(number)
 
 
-def overwrites(number: int, file: os.stat_result) -> bool:
-    """Return whether the standard stream *number* is *file*, and its data overwrites what others append (`>`)."""
-    if sys.platform == "win32" or number in _CLOSED_AT_START or not os.path.samestat(os.fstat(number), file):
-        return False
-    import fcntl  # not on Windows
-
-    return not fcntl.fcntl(number, fcntl.F_GETFL) & os.O_APPEND
-
-
 def open_stdin() -> BinaryIO | None:
     """Return a duplicate of stdin, without a buffer; None if it was closed when xapi started."""
     return None if is_closed(0) else _BlockingStdin(os.dup(0), closefd=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
 from xapi_cli.system import message_format, standard_streams
 from xapi_cli.system.redact import Redactor
-from xapi_cli.system.render import escape_command, escape_json, json_line, printable
+from xapi_cli.system.render import escape_json, json_line, printable
 
 if TYPE_CHECKING:
     from xapi_cli.system.progress import AnyActivity, Progress
@@ -54,10 +54,6 @@ class Terminal:
         line = json_line(value)
         self.print(escape_json(line) if self.stdout_is_terminal else line)
 
-    def print_command(self, command: str) -> None:
-        """Write the shell *command* to stdout; on a terminal, control characters become `printf` calls."""
-        self.print(escape_command(command) if self.stdout_is_terminal else command)
-
     def write(self, data: bytes | memoryview) -> None:
         """Write all of *data* to stdout, unbuffered.
 
@@ -83,17 +79,6 @@ class Terminal:
             return False
         ours = os.fstat(self._stdout)
         return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, file)
-
-    def overwrites(self, path: str) -> str | None:
-        """Return which of stdout and stderr is the regular file *path* and does not append to it; None for neither."""
-        try:
-            file = os.stat(path)
-        except (OSError, ValueError):  # it does not exist, or cannot be opened either
-            return None
-        for name, number in (("stdout", 1), ("stderr", 2)):
-            if stat.S_ISREG(file.st_mode) and standard_streams.overwrites(number, file):
-                return name
-        return None
 
     # stderr
 

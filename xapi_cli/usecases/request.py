@@ -158,7 +158,7 @@ class Request:
             max_time=settings.max_time,
             ca_bundle=settings.ca_bundle,
         )
-        runtime.terminal.print_command(command.text())
+        runtime.terminal.print(command.text())
         if omitted := [name for name, _ in self._secret_headers()]:
             runtime.terminal.note(f"omitted from the command, because their values are secrets: {', '.join(omitted)}")
         for difference in command.differences():
