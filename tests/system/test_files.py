@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import stat
 import struct
@@ -237,6 +238,20 @@ def test_a_group_is_shared_unless_it_is_that_of_root(tmp_path: Path) -> None:
     os.chown(tmp_path / "state", 0, 4242)
     with pytest.raises(UsageError, match="other users can write"):
         check_safe(tmp_path / "state", variable="XAPI_STATE_DIR")
+
+
+@ROOT
+def test_in_a_user_namespace_without_root_the_files_of_root_are_trusted(public: Path) -> None:
+    (public / "own").mkdir()
+    os.chown(public / "own", 4245, 4245)
+    code = "import sys; from pathlib import Path; from xapi_cli.system.files import check_safe\n"
+    code += "check_safe(Path(sys.argv[1]), variable='XAPI_STATE_DIR')"
+    user = ("setpriv", "--reuid=4245", "--regid=4245", "--clear-groups", "unshare", "--user", "--map-current-user")
+    python = "/usr/bin/python3"  # that of the tests may be in a private directory
+    if shutil.which(python) is None or subprocess.run([*user, "true"], check=False).returncode:
+        pytest.skip("needs user namespaces and a Python that other users can run")
+    env = {"PYTHONPATH": str(Path(xapi_cli.__file__).parents[1]), "HOME": "/nonexistent"}
+    subprocess.run([*user, python, "-c", code, str(public / "own")], check=True, env=env)
 
 
 def file_at(path: Path) -> StateFile:

@@ -33,7 +33,7 @@ _DESCRIPTOR = re.compile(r"/dev/(?:fd/(\d+)|(stdout)|(stderr))|/proc/self/fd/(\d
 _NOT_REPLACEABLE = frozenset({errno.EACCES, errno.EBUSY, errno.EOPNOTSUPP, errno.EPERM, errno.EROFS})
 _ACL = "system.posix_acl_access"
 _RETRY_TIMEOUT, _RETRY_INTERVAL = 2.0, 0.02  # seconds
-_MAX_BASE = 60  # characters of the name of a file that the name of its replacement has
+_MAX_BASE = 50  # characters of the name of a file that the name of its replacement has
 _MAX_RETRIES = 10
 _T = TypeVar("_T")
 
