@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+import xapi_cli
 from xapi_cli.errors import UsageError
 from xapi_cli.settings.config_file import config_path
 from xapi_cli.system.files import (
