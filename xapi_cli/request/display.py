@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from xapi_cli.errors import XapiError
-from xapi_cli.request.charset import codec_of
-from xapi_cli.request.jq.event_stream import is_record_stream
 from xapi_cli.request.json.pretty import formatted, pretty
+from xapi_cli.request.media_types import codec_of, is_record_stream
 from xapi_cli.system.render import escape_json, printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from xapi_cli.errors import UNAUTHORIZED
 from xapi_cli.request.options import ErrorBody
@@ -12,11 +12,7 @@ from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
-    from xapi_cli.http.messages import Response
-    from xapi_cli.request.expectations import Expectations
-    from xapi_cli.request.files.atomic_file import AtomicFile
-    from xapi_cli.request.files.partial_file import PartialFile
-    from xapi_cli.request.jq.filter import Filter
+    from xapi_cli.http.messages import Headers, Response
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _MAX_BEGINNING = 16 * 1024  # bytes
@@ -24,17 +20,50 @@ _WRITTEN_AT_ONCE = 64 * 1024  # characters
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
 
+class File(Protocol):
+    """The file of `-o`, which `commit` completes; *count* is the number of bytes of an earlier download in it."""
+
+    name: str
+    count: int
+
+    def accepts(self, status: int) -> bool:
+        """Return whether the file receives the body of a response with *status*."""
+
+    def begin(self, status: int, fields: "Headers") -> None:
+        """Prepare for the body of a response with the header *fields*."""
+
+    def write(self, data: bytes) -> None:
+        """Append *data*."""
+
+    def commit(self) -> None:
+        """Complete the file."""
+
+
+class Filter(Protocol):
+    """A filter for the body."""
+
+    def apply(self, chunks: Iterable[bytes], write: Callable[[bytes], None], content_type: str = "") -> None:
+        """Filter the body in *chunks*, and pass the results to *write*."""
+
+
+class Recorder(Protocol):
+    """What needs a copy of the body of a success."""
+
+    def recorded(self, chunks: Iterator[bytes], content_type: str) -> Iterator[bytes]:
+        """Yield *chunks*, and keep a copy."""
+
+
 @dataclass
 class ResponseOutput:
     """The output of one response: *file* receives the body of a success; *error_body* applies to failures."""
 
     terminal: Terminal
-    file: "AtomicFile | PartialFile | None" = None
+    file: "File | None" = None
     include: bool = False
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
     filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, and of a failure
-    expectations: "Expectations | None" = None  # of the body of a success
+    expectations: "Recorder | None" = None  # of the body of a success
     beginning: bytes = b""  # of the body of a failure, for its message
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
     written: int = 0  # bytes of them, as they are shown, that were written to the file
@@ -79,12 +108,12 @@ class ResponseOutput:
         is_file = file is not None or self.terminal.stdout_is_file
         with self._receiving(response, shows_progress=is_file) as advance:
             write, content_type = self.result_writer(file), response.headers.get("Content-Type")
-            jq.apply(_recorded(chunks, advance), write, content_type, on_failure=response.abort)
+            jq.apply(_recorded(chunks, advance), write, content_type)
         if file is not None:
             file.commit()
             self.note_written(file, elapsed(response))
 
-    def result_writer(self, file: "AtomicFile | PartialFile | None") -> Callable[[bytes], None]:
+    def result_writer(self, file: "File | None") -> Callable[[bytes], None]:
         """Return a function that writes results of the filter to *file*, or else to stdout."""
         write = self.destination(file)
         if file is not None or not self.terminal.stdout_is_terminal:
@@ -99,7 +128,7 @@ class ResponseOutput:
 
         return write_shown
 
-    def destination(self, file: "AtomicFile | PartialFile | None") -> Callable[[bytes], None]:
+    def destination(self, file: "File | None") -> Callable[[bytes], None]:
         """Return the function that writes to *file* or else to stdout."""
         if file is None:
             return self.terminal.write
@@ -189,7 +218,7 @@ class ResponseOutput:
             for _ in chunks:  # the rest of a binary body: it is checked as a whole
                 pass
 
-    def _write_to_file(self, file: "AtomicFile | PartialFile", response: "Response", chunks: Iterator[bytes]) -> None:
+    def _write_to_file(self, file: "File", response: "Response", chunks: Iterator[bytes]) -> None:
         file.begin(response.status, response.headers)
         before, size_before, self.written = file.count, self.size, 0
         write = self.destination(file)
@@ -204,7 +233,7 @@ class ResponseOutput:
 
     def note_written(
         self,
-        file: "AtomicFile | PartialFile",
+        file: "File",
         seconds: float,
         *,
         before: int = 0,

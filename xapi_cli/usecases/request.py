@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.features.downloads.partial_file import PartialFile
+    from xapi_cli.features.jq.expect import Expectations
+    from xapi_cli.features.jq.filter import Filter
     from xapi_cli.http.send import Outcome, Sender
     from xapi_cli.request.body.spool import Body
-    from xapi_cli.request.expectations import Expectations
-    from xapi_cli.request.files.atomic_file import AtomicFile
-    from xapi_cli.request.files.partial_file import PartialFile
-    from xapi_cli.request.jq.filter import Filter
     from xapi_cli.request.output import ResponseOutput
+    from xapi_cli.request.output_file import OutputFile
     from xapi_cli.request.upload import Upload
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
@@ -66,7 +66,7 @@ class Request:
         filters = [("--jq", options.filter), *conditions, ("--until", options.until)]
         for name, text in filters:
             if text is not None:
-                from xapi_cli.request.jq.engine import check_text
+                from xapi_cli.features.jq.filter import check_text
 
                 check_text(text, name)  # now: after an option of jq, its filter would be reported as an ITEM
         self.method, self._path, self._item_arguments = items.split_arguments(options.arguments)
@@ -135,13 +135,13 @@ class Request:
         """Return the filters of --expect, which *stack* closes; raises UsageError if one cannot be compiled."""
         if not self.options.expect:
             return None
-        from xapi_cli.request.expectations import Expectations
+        from xapi_cli.features.jq.expect import Expectations
 
         return stack.enter_context(Expectations(self.options.expect, self.runtime.environ))
 
     def print_curl(self) -> None:
         """Print the equivalent curl command."""
-        from xapi_cli.request.curl import CurlCommand
+        from xapi_cli.features.curl.command import CurlCommand
         from xapi_cli.settings.table import DEFAULT_TIMEOUT
 
         if STDIN in self.items.files:
@@ -173,7 +173,7 @@ class Request:
         """Return the seconds between two requests for --until; raises UsageError if --every is not valid."""
         if self.options.until is None:
             return 0.0
-        from xapi_cli.request.polling import DEFAULT_LIMIT
+        from xapi_cli.features.jq.until import DEFAULT_LIMIT
         from xapi_cli.settings import values
 
         self.runtime.default_max_time = DEFAULT_LIMIT
@@ -268,7 +268,7 @@ class Sending:
         options, terminal = self.options, self.runtime.terminal
         if options.filter is None:
             return None
-        from xapi_cli.request.jq.filter import Filter
+        from xapi_cli.features.jq.filter import Filter
 
         is_shown = terminal.stdout_is_terminal and options.output in (None, "-")
         found = Filter(
@@ -284,19 +284,19 @@ class Sending:
         """Return the filter of --until, which *stack* closes; raises UsageError if it cannot be compiled."""
         if self.options.until is None:
             return None
-        from xapi_cli.request.jq.filter import Filter
+        from xapi_cli.features.jq.filter import Filter
 
         found = Filter(self.options.until, self.runtime.environ, option="--until", encode="tojson")
         stack.callback(found.close)
         return found
 
-    def _open_output(self, stack: ExitStack) -> "AtomicFile | PartialFile | None":
+    def _open_output(self, stack: ExitStack) -> "OutputFile | PartialFile | None":
         """Open the file of -o."""
         if self.request.plan.open_output is not None:
             return self.request.plan.open_output(self, stack)  # type: ignore[no-any-return]  # of a feature
         if not self.options.resume:
             return self._open_file(stack, self.options.output)
-        from xapi_cli.request.files.partial_file import PartialFile
+        from xapi_cli.features.downloads.partial_file import PartialFile
 
         file = PartialFile(str(self.options.output), self.source())
         stack.callback(file.close)
@@ -313,13 +313,13 @@ class Sending:
         account = None if self.tokens is None else runtime.supplied_token() or runtime.identity
         return json.dumps([request.url, account, headers])
 
-    def _open_file(self, stack: ExitStack, name: str | None) -> "AtomicFile | None":
+    def _open_file(self, stack: ExitStack, name: str | None) -> "OutputFile | None":
         """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
         if name in (None, "-"):
             return None
-        from xapi_cli.request.files.atomic_file import AtomicFile
+        from xapi_cli.request.output_file import OutputFile
 
-        file = AtomicFile(str(name))
+        file = OutputFile(str(name))
         stack.callback(file.close)  # before it is created: a signal in between would leave a temporary file
         file.open()
         return file
@@ -391,8 +391,8 @@ class Sending:
 
     def _download(self) -> None:
         """Send the call and write the body of its response to a file that can be resumed."""
-        from xapi_cli.request.download import Download
-        from xapi_cli.request.files.partial_file import PartialFile
+        from xapi_cli.features.downloads.download import Download
+        from xapi_cli.features.downloads.partial_file import PartialFile
 
         file, note = self.file, self.runtime.terminal.note
         assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
@@ -400,7 +400,7 @@ class Sending:
 
     def _poll(self) -> None:
         """Send the call until the condition accepts the body of its response, and write that."""
-        from xapi_cli.request.polling import NotMet, Polling
+        from xapi_cli.features.jq.until import NotMet, Polling
         from xapi_cli.system import signals
         from xapi_cli.system.progress import Attempts
 
@@ -430,7 +430,7 @@ class Sending:
 
     def _paginate(self) -> None:
         """Send the call and the calls for the following pages, and write the items."""
-        from xapi_cli.request.pages.paginate import Pages
+        from xapi_cli.features.pages.paginate import Pages
 
         options, output, terminal = self.options.pages, self.output, self.runtime.terminal
         assert options is not None  # noqa: S101 - the caller has checked it

@@ -4,7 +4,7 @@ import pytest
 
 from tests.http.clients import SOON
 from tests.support.servers import Stopwatch
-from xapi_cli.request.pages.links import MalformedLink, next_target
+from xapi_cli.features.pages.links import MalformedLink, next_target
 
 URL = "https://api.example/items?page=1"
 

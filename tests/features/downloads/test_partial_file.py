@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from xapi_cli.errors import OutputError, UsageError
+from xapi_cli.features.downloads.partial_file import PartialFile
 from xapi_cli.http.messages import Headers
-from xapi_cli.request.files.partial_file import PartialFile
 
 WHOLE = Headers([(b"ETag", b'"v1"'), (b"Content-Length", b"10")])
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from xapi_cli.errors import NetworkError
+from xapi_cli.features.downloads.partial_file import PartialFile
 from xapi_cli.http.send import Call, Outcome, Sender
-from xapi_cli.request.files.partial_file import PartialFile
 from xapi_cli.request.output import ResponseOutput
 from xapi_cli.system.render import size
 

@@ -15,14 +15,14 @@ from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import NetworkError, OutputError, UsageError
-from xapi_cli.request.files import ranges
+from xapi_cli.features.downloads import ranges
 from xapi_cli.system import lock
 from xapi_cli.system.files import Replacement, is_trusted, put_in_place, write_error
 from xapi_cli.system.render import printable, size, size_of_total
 
 if TYPE_CHECKING:
+    from xapi_cli.features.downloads.ranges import Version
     from xapi_cli.http.messages import Headers
-    from xapi_cli.request.files.ranges import Version
 
 _MAX_RECORD = 64 * 1024  # bytes
 _EXTRA_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_NOINHERIT")

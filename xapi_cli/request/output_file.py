@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from xapi_cli.http.messages import Headers
 
 
-class AtomicFile:
+class OutputFile:
     """The file *name*, which `commit` replaces with what was written; a target that is not a regular file is written.
 
     The methods raise OutputError, which names the file.

@@ -42,7 +42,7 @@ class CurlCommand:
 
     def text(self) -> str:
         """Return the command for a POSIX shell."""
-        arguments = ["curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--compressed"]
+        arguments = ["curl", "-q", "--silent", "--show-error", "--globoff", "--path-as-is", "--compressed"]
         arguments += self._method_options() + self._transfer_options() + self._token_options()
         arguments += self._user_headers() + self._body_options()
         command = " ".join([*arguments, shell_quoted(self.url)])

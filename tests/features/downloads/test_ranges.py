@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from xapi_cli.features.downloads import ranges
+from xapi_cli.features.downloads.ranges import Version
 from xapi_cli.http.messages import Headers
-from xapi_cli.request.files import ranges
-from xapi_cli.request.files.ranges import Version
 
 DATE, BEFORE = "Date: Sun, 22 Nov 2026 12:00:00 GMT", "Last-Modified: Sun, 22 Nov 2026 11:59:59 GMT"
 CHANGED = "the file on the server has changed"

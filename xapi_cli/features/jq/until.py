@@ -16,8 +16,8 @@ from xapi_cli.system.render import decimal
 from xapi_cli.system.signals import Terminated
 
 if TYPE_CHECKING:
+    from xapi_cli.features.jq.filter import Filter
     from xapi_cli.http.send import Call, Sender
-    from xapi_cli.request.jq.filter import Filter
     from xapi_cli.system.progress import Attempts
 
 DEFAULT_LIMIT = 600.0  # seconds

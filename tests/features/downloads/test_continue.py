@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import TOKEN, bearing, response
-from tests.commands.downloads import (
+from tests.features.downloads.files import (
     BODY,
     ETAG,
     HALF,

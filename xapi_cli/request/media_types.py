@@ -1,4 +1,7 @@
-"""The charset of a body, before a filter, pages or a table read it: they need UTF-8, and bytes are never guessed."""
+"""What the Content-Type of a body says: whether it is a stream of records, and its charset.
+
+A filter, pages and a table need UTF-8; bytes that are not valid are refused, never replaced.
+"""
 
 import re
 from codecs import getincrementaldecoder, lookup
@@ -6,11 +9,23 @@ from collections.abc import Iterable, Iterator
 
 from xapi_cli.errors import FilterError
 
+EVENT_STREAM = "text/event-stream"
+_LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]+)""", re.ASCII | re.IGNORECASE)
 _CHARSETS = re.compile(  # Python also has codecs that are not charsets: idna, rot13
     r"utf-8|us-ascii|iso-8859-\d+|latin-?[19]|windows-(125\d|874)|koi8-[ru]|macintosh|shift[_-]jis|euc-(jp|kr)"
     r"|gb2312|gbk|gb18030|big5|utf-(16|32)([lb]e)?"
 )
+
+
+def media_type(content_type: str) -> str:
+    """Return *content_type*, the value of the header, in lower case and without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_record_stream(content_type: str) -> bool:
+    """Return whether a body of *content_type* is a stream: of events, or with one document per line."""
+    return media_type(content_type) in (EVENT_STREAM, *_LINES)
 
 
 def codec_of(content_type: str) -> str | None:

@@ -1,0 +1,333 @@
+"""`xapi request --jq`: results, streams, failures, and the process of the filter."""
+
+import json
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.commands.api import TOKEN, bearing, response
+from tests.commands.page_server import PageServer, numbered, page
+from tests.support.program import Outcome, Xapi
+from tests.support.servers import Server, hang, request, send, serve, wait_for
+from tests.support.threads import wait_until
+from xapi_cli.features.sandbox import Sandbox
+
+pytest.importorskip("jq", reason="libjq is not installed")
+
+ENDLESS = "last(repeat(1))"
+
+
+def filtered(xapi: Xapi, body: bytes | str, text: str, *options: str, headers: tuple[str, ...] = ()) -> Outcome:
+    """Return the outcome of the filter *text* on a response with *body*."""
+    data = body.encode() if isinstance(body, str) else body
+    with PageServer(lambda target: response("200 OK", data, *headers)) as server:
+        return xapi("request", "/", "--jq", text, *options, env=bearing(server), timeout=60)
+
+
+# results
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "out"),
+    [
+        (".", '{"a" : [1, "é"]}', '{"a":[1,"é"]}\n'),
+        (".a, .b", '{"a": "x\\ny \\"z\\"", "b": null}', 'x\ny "z"\nnull\n'),
+        (".[] | select(.n > 1) | .n", '[{"n": 1}, {"n": 2}, {"n": 3}]', "2\n3\n"),
+        (".a # a comment", '{"a": true}', "true\n"),
+        ("# a comment", "1", "1\n"),
+        ("", "1", "1\n"),
+        ("def f: .a; f", '{"a": 1}', "1\n"),
+        ("-1", "[]", "-1\n"),
+        ("empty", "[]", ""),
+        (".n", '{"n": 1} {"n": 2}\n{"n": 3}', "1\n2\n3\n"),
+        (".[]", "[1.10,123456789012345678901234567890,1.0]", "1.10\n123456789012345678901234567890\n1.0\n"),
+        (".", "", ""),
+    ],
+)
+def test_the_results_are_printed_one_per_line(xapi: Xapi, text: str, body: str, out: str) -> None:
+    assert filtered(xapi, body, text) == Outcome(0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("charset", "body"),
+    [
+        ("iso-8859-1", '{"a": "é"}'.encode("latin-1")),
+        ("Windows-1252", '{"a": "é"}'.encode("cp1252")),
+        ("utf-16", '{"a": "é"}'.encode("utf-16")),
+        ("utf-8", '\ufeff{"a": "é"}'.encode()),
+    ],
+)
+def test_a_body_is_decoded_by_its_charset(xapi: Xapi, charset: str, body: bytes) -> None:
+    headers = (f"Content-Type: application/json; charset={charset}",)
+
+    assert filtered(xapi, body, ".a", "--expect", '.a == "é"', headers=headers) == Outcome(0, "é\n", "")
+
+
+@pytest.mark.parametrize("headers", [(), ("Content-Type: application/json; charset=utf-8",)])
+def test_bytes_that_are_not_valid_utf_8_are_refused(xapi: Xapi, headers: tuple[str, ...]) -> None:
+    outcome = filtered(xapi, b'{"a": "\xe9"}', ".a", headers=headers)
+
+    assert (outcome.code, outcome.out) == (6, "")
+    assert outcome.err.startswith("xapi: error: --jq cannot read the body: it is not valid UTF-8")
+
+
+def test_the_output_file_is_complete_or_unchanged(xapi: Xapi, out: Path) -> None:
+    assert filtered(xapi, "[1, 2]", ".[]", "-o", str(out)) == Outcome(0)
+    assert out.read_text() == "1\n2\n"
+    assert filtered(xapi, "[[3], 4]", ".[][0]", "-o", str(out)).code == 6
+    assert out.read_text() == "1\n2\n"
+
+
+def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, tmp_path: Path) -> None:
+    meta = tmp_path / "meta"
+    with PageServer(numbered(2)) as server:
+        plain = xapi("request", "/items", "--paginate", env=bearing(server))
+        outcome = xapi("request", "/items", "--paginate", "--jq", ".id", "--meta", str(meta), env=bearing(server))
+
+    assert outcome == Outcome(0, "1\n2\n3\n4\n", "")
+    assert json.loads(meta.read_text())["bytes"] == len(plain.out)
+
+
+def test_a_terminal_gets_indented_results_without_control_characters(xapi: Xapi) -> None:
+    with (
+        PageServer(lambda target: page(b'["a\\u001b[31mb", {"c": 1}]')) as server,
+        xapi.on_terminal("request", "/", "--jq", ".[]", env=bearing(server) | {"NO_COLOR": "1"}) as terminal,
+    ):
+        assert terminal.wait() == 0
+
+    assert terminal.text == 'a\\x1b[31mb\r\n{\r\n  "c": 1\r\n}\r\n'
+
+
+def test_a_large_document_is_filtered_completely(xapi: Xapi) -> None:
+    body = json.dumps([{"id": number, "name": f"é {number}"} for number in range(100_000)], ensure_ascii=False)
+    outcome = filtered(xapi, body, ".[].id")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.split() == [str(number) for number in range(100_000)]
+
+
+@pytest.mark.parametrize(("options", "out"), [([], ""), (["--error-body", "stdout"], '{"no": 1}')])
+def test_an_error_body_is_not_filtered(xapi: Xapi, options: list[str], out: str) -> None:
+    with Server([serve(response("404 No", b'{"no": 1}'))], [serve(response("404 No", b'{"no": 1}'))]) as server:
+        outcome = xapi("request", "/", "--jq", ".no", *options, env=bearing(server))
+        checked = xapi("request", "/", "--jq", ".no", "--no-check-status", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (4, out)
+    assert checked == Outcome(0, "1\n", "")
+
+
+# as it arrives
+
+
+def _head(media_type: str) -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nConnection: close\r\n\r\n".encode()
+
+
+STREAMS = {
+    "events": (_head("text/event-stream"), b"data: %b\n\n"),
+    "lines": (_head("application/x-ndjson"), b"%b\n"),
+    "lines, declared as JSON": (_head("application/json"), b"%b\n"),
+}
+each_stream = pytest.mark.parametrize(("head", "record"), STREAMS.values(), ids=STREAMS)
+
+
+@each_stream
+def test_each_record_is_filtered_as_it_arrives(xapi: Xapi, head: bytes, record: bytes) -> None:
+    seen = threading.Event()
+    steps = [request(), send(head + record % b'{"id":1}'), wait_for(seen), send(record % b'{"id":2}')]
+    with Server(steps) as server:
+        process = xapi.start("request", "/", "--jq", ".id", env=bearing(server))
+        assert process.stdout
+        assert process.stdout.readline() == b"1\n"
+        seen.set()
+        assert process.communicate(timeout=30) == (b"2\n", b"")
+
+
+@each_stream
+@pytest.mark.parametrize(
+    ("bad", "problem"), [(b"<html>", "--jq cannot parse the body as JSON: "), (b"[]", "Cannot index array")]
+)
+def test_a_record_that_fails_ends_a_stream_that_is_idle(
+    xapi: Xapi, head: bytes, record: bytes, bad: bytes, problem: str
+) -> None:
+    with Server([request(), send(head + record % b'{"id":1}' + record % bad), hang()]) as server:
+        outcome = xapi("request", "/", "--jq", ".id", "--timeout", "60", env=bearing(server))
+
+    assert outcome.code == 6
+    assert problem in outcome.err
+
+
+# failures
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "out", "reason"),
+    [
+        (".a", '{"a": 1}\n[2]', "1\n", "Cannot index array with string"),
+        (".a | halt_error", '{"a": "lost"}', "", "lost"),
+        ("{a} | halt_error(0)", '{"a": "lost"}', "", '{"a":"lost"}'),
+        ("., halt", "1", "1\n", "halt is not supported"),
+        ("., input", "1 2", "1\n", "No more inputs"),
+        ('error("first\\nsecond")', "1", "", "first second"),
+        ('error("")', "1", "", "no reason given"),
+    ],
+)
+def test_a_filter_that_fails_exits_with_6_after_the_results_before(
+    xapi: Xapi, text: str, body: str, out: str, reason: str
+) -> None:
+    outcome = filtered(xapi, body, text)
+
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (6, out, 1)
+    assert outcome.err.startswith(f"xapi: error: the --jq filter failed: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("body", "out"), [(b'{"a": 1} <html>', "1\n"), (b"<html>", ""), (b"[1,", ""), (b'{"a": 1}\n{"a"', "1\n")]
+)
+def test_a_body_that_is_not_json_is_named_as_the_cause(xapi: Xapi, body: bytes, out: str) -> None:
+    outcome = filtered(xapi, body, ".a")
+
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (6, out, 1)
+    assert outcome.err.startswith("xapi: error: --jq cannot parse the body as JSON: ")
+    assert outcome.err.endswith("; omit --jq to see it\n")
+
+
+def test_of_a_truncated_body_the_complete_lines_are_filtered(xapi: Xapi) -> None:
+    body = response("200 OK", b'{"a": 1}\n{"a": 2', "Content-Length: 99")
+    with Server([request(), send(body)]) as server:
+        outcome = xapi("request", "/", "--jq", ".a", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "1\n")
+    assert "was truncated after 16 bytes" in outcome.err
+
+
+@pytest.mark.parametrize(("text", "hint"), [(".[] | .id", "`.id`"), (".items[].id", "a filter for an item")])
+def test_a_filter_for_the_page_instead_of_an_item_says_so(xapi: Xapi, text: str, hint: str) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        outcome = xapi("request", "/", "--paginate", "--jq", text, env=bearing(server))
+
+    assert outcome.code == 6
+    assert f"; write {hint}, because with --paginate the filter is applied to each item, not to the page" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--jq", ".["], "the --jq filter is not valid: syntax error, unexpected end of file"),
+        (["--jq", ".a) | (.b"], "the --jq filter is not valid: syntax error"),
+        (["--jq", ".a | foo"], "the --jq filter is not valid: foo/0 is not defined"),
+        (["--jq", "-r", "/a"], "--jq takes a filter, not an option of jq such as -r; omit -r"),
+        (["--jq", ".\udce9"], "--jq is not valid UTF-8"),
+        (["--jq", ".", "--paginate", "--slurp"], "--jq cannot be combined with --slurp"),
+    ],
+)
+def test_an_invalid_filter_is_a_usage_error_before_anything_is_sent(
+    xapi: Xapi, options: list[str], problem: str
+) -> None:
+    with Server() as server:
+        outcome = xapi("request", "/", *options, env=bearing(server))
+        assert server.received == []
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"xapi: error: {problem}")
+
+
+# the process
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _cpu_time(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_however_xapi_ends_an_endless_filter_ends_too(xapi: Xapi, number: int, code: int) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        process = xapi.start("request", "/", "--jq", ENDLESS, env=bearing(server))
+        wait_until(lambda: any(_cpu_time(child) > 30 for child in _children(process.pid)))
+        [child] = _children(process.pid)
+        process.send_signal(number)
+        assert process.communicate(timeout=30) == (b"", b"")
+
+    assert process.returncode == code
+    wait_until(lambda: not _is_running(child))
+
+
+def test_max_time_ends_an_endless_filter(xapi: Xapi) -> None:
+    outcome = filtered(xapi, "1", ENDLESS, "--max-time", "1")
+
+    assert (outcome.code, outcome.out) == (12, "")
+
+
+def test_a_closed_stdout_ends_an_endless_output(xapi: Xapi) -> None:
+    with PageServer(lambda target: page([1])) as server:
+        process = xapi.start("request", "/", "--jq", "range(1e12)", env=bearing(server))
+        assert process.stdout is not None
+        process.stdout.read(5)
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_a_filter_that_needs_too_much_memory_is_an_error(xapi: Xapi) -> None:
+    outcome = filtered(xapi, "[1]", '.[0], (reduce range(40) as $_ ("x"; . + .))')
+
+    assert outcome.code == 6
+    assert outcome.err.startswith("xapi: error: the --jq filter failed: ")
+
+
+def test_the_environment_of_the_filter_has_no_secret(xapi: Xapi, sandbox: Sandbox) -> None:
+    env = {**bearing(sandbox), "XAPI_PASSWORD": "canary-password", "MINE": "yes", "NO_PROXY": "*"}
+    env |= {"ALL_PROXY": "http://user:canary@127.0.0.1:9"}
+    outcome = xapi("request", "/x-api/me", "--jq", "$ENV", env=env)
+
+    found = json.loads(outcome.out)
+    assert (outcome.code, found["MINE"]) == (0, "yes")
+    assert not {"XAPI_TOKEN", "XAPI_PASSWORD", "ALL_PROXY"} & found.keys()
+    assert "canary" not in outcome.out
+    assert TOKEN not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise OSError('first\\nsecond')\n", "libjq cannot be used: OSError: first second"),
+        ("import os; os._exit(9)\n", "the --jq filter failed: its process ended, with exit code 9"),
+    ],
+)
+def test_without_a_usable_library_nothing_is_sent(
+    xapi: Xapi, tmp_path: Path, sandbox: Sandbox, code: str, reason: str
+) -> None:
+    (tmp_path / "jq").mkdir()
+    (tmp_path / "jq" / "__init__.py").write_text(code)
+    outcome = xapi("request", "/x-api/me", "--jq", ".", env={**bearing(sandbox), "PYTHONPATH": str(tmp_path)})
+
+    assert (outcome.code != 0, outcome.out) == (True, "")
+    assert outcome.err.startswith(f"xapi: error: {reason}; ")
+
+
+def test_a_module_in_the_current_directory_is_not_the_library(xapi: Xapi, sandbox: Sandbox) -> None:
+    (xapi.home / "jq.py").write_text("raise ImportError('hostile')\n")
+    process = xapi.start("request", "/x-api/me", "--jq", "empty", env=bearing(sandbox))
+
+    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.returncode == 0

@@ -1,0 +1,1 @@
+"""The curl command that is equivalent to a request."""

@@ -1,0 +1,1 @@
+"""Downloads that are kept when they are interrupted, and resumed."""

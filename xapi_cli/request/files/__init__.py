@@ -1,1 +1,0 @@
-"""Write response bodies to files."""

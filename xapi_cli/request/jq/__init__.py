@@ -1,1 +1,0 @@
-"""The filter of --jq, which runs in a child process."""
