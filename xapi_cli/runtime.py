@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import StoreReports, TokenRepository
     from xapi_cli.system.files import StateDirectory
+    from xapi_cli.system.lock import LockUnavailable
     from xapi_cli.tokens import Identity, Token
 
 # The commands in hints that get an option of the current command. Each option is inserted before the earlier ones.
@@ -279,33 +280,19 @@ class Runtime:
             self.state_directory,
             without_secrets(self.environ),  # a store may run programs
             reports.warnings.append if reports else self._warn_of_store,
+            reports.lock_failures.append if reports else self._warn_without_lock,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
-            silence=self.terminal.has_streams,
             settings=_store_settings(settings or self.settings),
-            run_password_command=self._run_store_password_command,
         )
-        return TokenRepository(
-            identity,
-            storage or self.settings.storage,
-            options,
-            on_lock_failure=reports.lock_failures.append if reports else None,
-            other_settings=self._store_settings_of_profiles,
-        )
+        return TokenRepository(identity, storage or self.settings.storage, options)
 
     def _warn_of_store(self, text: str) -> None:
         self.terminal.warn(self.with_profile(text) or text)
 
-    def _store_settings_of_profiles(self) -> "Iterator[dict[str, Any]]":
-        """Yield the settings of stores in each profile that is valid, whatever flags and variables select."""
-        from xapi_cli.errors import UsageError
+    def _warn_without_lock(self, error: "OSError | LockUnavailable") -> None:
+        from xapi_cli.system.lock import state_error
 
-        environ = {name: value for name, value in self.environ.items() if not name.startswith("XAPI_")}
-        environ["XAPI_CONFIG_DIR"] = str(self.config_path.parent)
-        for name in config_file.load(self.config_path).profiles:
-            try:
-                yield _store_settings(resolve.resolve({"profile": name}, environ))
-            except UsageError:  # of a setting that is not valid
-                continue
+        self.terminal.warn(f"{state_error(self.state_directory.path, error).message}; continuing without locks")
 
     def tokens(
         self, *, automatic: bool = True, serves: bool = False, perform: "Perform" = lambda action: action()
@@ -440,24 +427,6 @@ class Runtime:
             self.password_command,
             partial(passwords.prompt, terminal, identity) if terminal.interactive else None,
         )
-
-    def _run_store_password_command(self, setting: str, command: Sequence[str]) -> str:
-        """Return the password that *command*, the value of *setting*, prints; raises StoreError if it fails."""
-        from xapi_cli.auth.passwords import from_command
-        from xapi_cli.errors import LoginNeeded, StoreError
-
-        try:
-            password = from_command(
-                command,
-                self.environ,
-                setting=setting,
-                deadline=self.deadline,
-                show_stderr=self.terminal.stderr_is_terminal,
-            )
-        except LoginNeeded as error:
-            raise StoreError(error.message, hint=error.hint) from error
-        self.terminal.redactor.add(password)
-        return password
 
     @property
     def password_command(self) -> "PasswordCommand | None":

@@ -13,7 +13,7 @@ from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.auth.account import Account
 from xapi_cli.auth.passwords import TYPED
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
-from xapi_cli.store.deletion import Deletion
+from xapi_cli.store.deletion import delete_everywhere, known_accounts
 from xapi_cli.store.login_session import open_session
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import locked
@@ -86,7 +86,7 @@ def test_a_rejected_login_leaves_the_stored_record_unchanged(world: World) -> No
 
 
 def log_out(world: World) -> None:
-    Deletion(world.account().repository).run()
+    delete_everywhere(world.account().repository)
 
 
 def together(world: World, count: int, function: Callable[[], object]) -> None:
@@ -164,7 +164,7 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
 
     assert account.token(fresh=True).access_token == "token1"
     assert world.stored is None
-    assert account.repository.index.all() == []
+    assert account.repository.index.accounts() == ([], [])
     assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
     with pytest.raises(StoreError, match="logged out during the login"):
         world.account().log_in(RIGHT, remember=None, origin=TYPED)
@@ -173,15 +173,13 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
 def test_a_logout_of_all_accounts_just_before_the_account_is_in_the_index_is_not_undone(world: World) -> None:
     account = world.account(given=RIGHT)
     index = account.repository.index
-    expect = index.expect
+    add = index.add
 
-    def expect_late(*args: Any) -> None:
-        logging_out = world.account().repository.index
-        logging_out.log_out_all()
-        assert logging_out.all() == []
-        expect(*args)
+    def add_late(*args: Any) -> None:
+        assert known_accounts(StateDirectory(world.state)) == ([], False)
+        add(*args)
 
-    index.expect = expect_late  # type: ignore[method-assign, assignment]  # the same, after a logout
+    index.add = add_late  # type: ignore[method-assign, assignment]  # the same, after a logout
 
     assert account.token(fresh=True).access_token == "token1"
     assert world.stored is None

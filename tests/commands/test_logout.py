@@ -1,9 +1,11 @@
 """`xapi logout` deletes from every store, and no login in progress undoes it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from tests.support.credential_helpers import install_fake
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
 from tests.support.threads import Gate
@@ -133,7 +135,7 @@ def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(x
 UNUSABLE = {
     "Raising OSError": "reading the keyring failed (OSError); run `xapi doctor`, then log out again",
     "Raising KeyringLocked": "the keyring is locked; unlock it, then log out again",
-    "Raising NoKeyringError": "no usable keyring on this machine; log out in the environment in which you logged in",
+    "Raising NoKeyringError": "no usable keyring on this machine; log out where you logged in",
     "Keeping always": (
         "the keyring accepts deletions but does not delete the record; delete it with another program, then log out"
         " again"
@@ -151,7 +153,10 @@ def test_the_error_of_a_logout_does_not_suggest_another_storage(
 
     for args in (("logout",), ("logout", "--all")):
         assert xapi(*args, env=broken) == Outcome(
-            13, "", f"xapi: error: cannot log out of {MASTER.email} at {sandbox.base_url}: {message}\n"
+            13,
+            "",
+            f"xapi: error: cannot log out of {MASTER.email} at {sandbox.base_url}:"
+            f" the keyring (fake_keyrings.{backend}): {message}\n",
         )
 
 
@@ -228,3 +233,36 @@ def test_a_token_in_the_environment_is_reported(xapi: Xapi, sandbox: Sandbox) ->
     assert outcome.err.startswith(
         "xapi: warning: XAPI_TOKEN is set and overrides the stored token: commands use that token until"
     )
+
+
+@pytest.mark.parametrize("command", [("logout",), ("logout", "--all")])
+def test_a_helper_of_another_profile_is_used_and_named_if_it_does_not_exist(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    def with_helper(path: Path) -> dict[str, str]:
+        return {**sandbox.settings, "XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(path)}
+
+    before, after = (install_fake(tmp_path / name) for name in ("before", "after"))
+    assert xapi("login", env=with_helper(before.path)).code == 0
+    hidden = before.path.rename(tmp_path / "hidden")
+
+    outcome = xapi(*command, env=with_helper(after.path))
+    assert (outcome.code, outcome.err.count("\n"), len(before.stored)) == (13, 1, 1)
+    assert f": the credential helper ({before.path}): the credential helper {before.path.name} was not" in outcome.err
+    hidden.rename(before.path)
+    assert xapi(*command, env=with_helper(after.path)).code == 0
+    assert (before.stored, xapi("logout", "--all").err) == ([], "xapi: no known account, nothing to delete\n")
+
+
+def test_a_token_in_the_keyring_of_another_session_stays_known(xapi: Xapi, sandbox: Sandbox) -> None:
+    session = {**xapi.fake_keyring(), **sandbox.settings}
+    assert xapi("login", env=session).code == 0
+    items = xapi.home / "items.json"
+    kept = items.rename(xapi.home / "kept.json")
+
+    for command in (("logout",), ("logout", "--all")):
+        outcome = xapi(*command, env=session)
+        assert (outcome.code, "its token was not found in the keyring" in outcome.err) == (13, True)
+    kept.rename(items)
+    assert xapi("logout", "--all", env=xapi.fake_keyring()).code == 0
+    assert items.read_text() == "[]"

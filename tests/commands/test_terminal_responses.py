@@ -124,7 +124,7 @@ def _is_unexpected(text: str) -> bool:
     return re.search(r"unexpected\s+failure|Traceback", text) is not None
 
 
-@pytest.mark.parametrize("columns", [60])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_batch_of_responses_without_a_body_has_a_line_for_each(xapi: Xapi, columns: int) -> None:
     replies = EMPTY | OTHERS
     (xapi.home / "in").write_text(jsonl(*({"path": f"/{name}"} for name in replies)))
@@ -142,7 +142,7 @@ def test_a_batch_of_responses_without_a_body_has_a_line_for_each(xapi: Xapi, col
     assert not _is_unexpected(terminal.text)
 
 
-@pytest.mark.parametrize("columns", [60])
+@pytest.mark.parametrize("columns", [60, *(pytest.param(each, marks=pytest.mark.slow) for each in (80, 120))])
 @pytest.mark.parametrize(
     "reply", [EMPTY["200-length"], OTHERS["204"], _reply(["401 No", "Content-Length: 0"]), EMPTY["500-close"]]
 )

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.mutations import mutated
 from xapi_cli.store.file import FileStore
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token, decode_record, encode_record
 
@@ -26,7 +27,7 @@ RECORDS = [
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example rewrites its file
 @given(mutated(RECORDS))
 def test_any_file_content_is_a_valid_token_or_none(tmp_path: Path, data: bytes) -> None:
-    store = FileStore(StateDirectory(tmp_path), lambda note: None)
+    store = FileStore(StoreOptions(StateDirectory(tmp_path), {}, print))
     if not (tmp_path / "tokens").exists():
         store.write(ME, Record(TOKEN))
     (path,) = (tmp_path / "tokens").iterdir()

@@ -17,6 +17,7 @@ from tests.hostile.faults import FAULTS, GROUPS, TOKEN, Fault, HostileServer
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, free_port, full_backlog, serve
 from xapi_cli.store.file import FileStore
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
@@ -178,7 +179,8 @@ class Encounter:
     def _store(self) -> None:
         now = datetime.now(UTC)
         token = Token(STORED, "bearer", now, now + timedelta(days=1))
-        FileStore(StateDirectory(self.xapi.state), print).write(Identity(self.base_url, USERNAME), Record(token))
+        store = FileStore(StoreOptions(StateDirectory(self.xapi.state), {}, print))
+        store.write(Identity(self.base_url, USERNAME), Record(token))
 
     def _stored(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.xapi.state / "tokens").glob("*")}

@@ -12,6 +12,7 @@ from tests.leaks.canary import OLD, PASSWORD, SECRETS, Api
 from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import OK, Server, serve
 from xapi_cli.store.file import FileStore
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
 
@@ -71,7 +72,8 @@ class Scene:
     def store(self) -> None:
         now = datetime.now(UTC)
         token = Token(OLD.text, "bearer", now, now + timedelta(days=1))
-        FileStore(StateDirectory(self.xapi.state), print).write(Identity(self.api.url, USERNAME), Record(token))
+        store = FileStore(StoreOptions(StateDirectory(self.xapi.state), {}, print))
+        store.write(Identity(self.api.url, USERNAME), Record(token))
 
     def traced(self, command: Command) -> int:
         """Run *command* with pipes, and trace the programs that it starts and the files that it writes."""

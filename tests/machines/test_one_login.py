@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,14 +11,14 @@ from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer, Server, reject_new_tokens
 from tests.support.threads import Gate
-from xapi_cli.features.sandbox import MASTER, Sandbox
+from xapi_cli.features.sandbox import MASTER
 
-each_size = pytest.mark.parametrize("each", [2, pytest.param(8, marks=pytest.mark.slow)])
+each_size = pytest.mark.parametrize("each", [3, pytest.param(16, marks=pytest.mark.slow)])
 
 
 @each_size
 @pytest.mark.parametrize("before", ["revoked", "none", "expired"])
-def test_processes_of_8_machines_that_need_a_token_trigger_one_login_and_all_succeed(
+def test_processes_of_many_machines_that_need_a_token_trigger_one_login_and_all_succeed(
     xapi: Xapi, service: OneTokenSandbox, env: Env, before: str, each: int
 ) -> None:
     if before == "expired":
@@ -40,7 +39,7 @@ def test_processes_of_8_machines_that_need_a_token_trigger_one_login_and_all_suc
 
 
 @each_size
-def test_processes_of_8_machines_with_a_wrong_password_try_it_once(
+def test_processes_of_many_machines_with_a_wrong_password_try_it_once(
     xapi: Xapi, service: OneTokenSandbox, env: Env, each: int
 ) -> None:
     outcomes = fleet(xapi, {**env, "XAPI_PASSWORD": "wrong"}, *ME, each=each)
@@ -55,14 +54,16 @@ def test_a_failed_login_is_shared_with_the_machines_that_wait_for_it(xapi: Xapi,
     broken = b"HTTP/1.1 503 Unavailable\r\nContent-Length: 0\r\n\r\n"
     with Server([Peer.read_request, gate.reached, _until(gate), lambda peer: peer.sock.sendall(broken)]) as server:
         env: Env = {**shared_redis.environ, "XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "x"}
-        holder = xapi.start("token", "show", env={**env, **on(xapi, 0)})
+        holder = xapi.start("token", "show", "--timeout", "120", env={**env, **on(xapi, 0)})
         gate.wait()
-        waiting = [xapi.start("token", "show", env={**env, **on(xapi, number)}) for number in (1, 2, 3)]
-        wait_for_polls(shared_redis)
+        waiting = [
+            xapi.start("token", "show", "--timeout", "120", env={**env, **on(xapi, number)}) for number in (1, 2, 3)
+        ]
+        wait_for_polls(shared_redis, 4)
         gate.open.set()
         outcomes = ended([holder, *waiting])
 
-    assert exit_codes(outcomes) == {5: 4}
+    assert exit_codes(outcomes) == {5: 4}, outcomes
     assert sum("(reported by another xapi process)" in one.err for one in outcomes) == 3
     assert len(server.received) == 1
 
@@ -83,21 +84,3 @@ def _until(gate: Gate) -> Callable[[Peer], None]:
         assert gate.open.wait(60)
 
     return step
-
-
-def test_a_renewal_takes_four_commands(xapi: Xapi, sandbox: Sandbox, shared_redis: RedisServer) -> None:
-    """Each command is a round trip to a server that may be far away; what a script does is not one."""
-    env: Env = {**sandbox.settings, **shared_redis.environ}
-    assert xapi("login", env=env).code == 0
-    sandbox.revoke_tokens()
-    oracle: Any = shared_redis.oracle
-    with oracle.monitor() as monitor:
-        assert xapi("request", "/x-api/me", env=env).err.count("logged in") == 1
-        oracle.echo("end")
-        commands = []
-        while not (seen := monitor.next_command())["command"].startswith("ECHO"):
-            if seen["client_type"] != "lua" and not seen["command"].startswith(("HELLO", "CLIENT")):  # of the oracle
-                commands.append(seen["command"].split()[0])
-    oracle.connection_pool.disconnect()
-    assert commands == ["HGET", "EVAL", "EVAL", "EVAL"]
-    assert sandbox.logins == 2

@@ -54,10 +54,10 @@ def opened(
         storage = registry.selected(kind if kind in registry.names() else "keyring")
         if kind == "redis" and "settings" not in options:
             url = request.getfixturevalue("shared_redis").url
-            options["settings"] = {"redis_url": url, "redis_prefix": "test:"}
+            options["settings"] = {"redis_url": url, "redis_prefix": "test"}
         if kind == "helper" and "settings" not in options:
             options["settings"] = {"credential_helper": str(request.getfixturevalue("fake_helper").path)}
-            options.setdefault("timeout", 60.0)  # of the whole operation: a long token takes many processes
+            options.setdefault("timeout", 20.0)  # of the whole operation: a long token takes many processes
         return registry.open_store(storage, StoreOptions(StateDirectory(state), environ, notes.append, **options))
 
     return open_one
@@ -84,7 +84,7 @@ OUT = os.dup(1)  # while a keyring is accessed, the standard one leads nowhere
 ME = Identity("https://api.test", "me@example.com")
 def store(name="keyring", **options):
     say = lambda text: os.write(OUT, f"note: {text}".encode() + bytes([10]))
-    no_lock = lambda error: say(f"no lock: {error.reason}")
+    no_lock = lambda error: say(f"no lock: {error}")
     options = StoreOptions(StateDirectory(Path(os.environ["STATE"])), os.environ, say, no_lock, **options)
     return registry.open_store(registry.selected(name), options)
 def failing(function):

@@ -15,7 +15,7 @@ OTHER = Identity("https://api.test", "Me@example.com")
 ELSEWHERE = Identity("https://api.test/v2", "me@example.com")
 ODD = Identity("https://xn--bcher-kva.test:8443/a", "\udcff b\u00fc\u202ccher\0'\"\\%")
 SHORT = Record(Token("short"))
-KEYRINGS = ["Plain", "Windows", "MacOS", "Duplicating", "Truncating"]  # of tests/support/keyrings
+KEYRINGS = ["Plain", "Windows", "MacOS", "Truncating"]  # of tests/support/keyrings
 IN_OTHER_PROCESSES = {"keyring", "helper"}  # each operation takes long
 KINDS = [storage.name for storage in STORES] + KEYRINGS
 

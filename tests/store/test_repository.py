@@ -1,17 +1,18 @@
-"""The record of one account in real stores: read once, written unless a logout came in between, deleted everywhere."""
+"""The record of one account in real stores: read once, listed in the index, deleted everywhere."""
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
-from xapi_cli.store.account_index import AccountIndex
-from xapi_cli.store.deletion import Deletion
-from xapi_cli.store.login_session import LoginSession, open_session
-from xapi_cli.store.protocol import StoreOptions
+from xapi_cli.store.deletion import delete_everywhere, delete_passwords_elsewhere
+from xapi_cli.store.index import AccountIndex, KnownStore
+from xapi_cli.store.login_session import open_session
+from xapi_cli.store.protocol import LoginSession, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -39,7 +40,9 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
 
     def open_one(storage: str, backend: str = "Plain") -> TokenRepository:
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.support.keyrings.fake_keyrings.{backend}"}
-        return TokenRepository(ME, storage, StoreOptions(StateDirectory(tmp_path / "state"), environ, warnings.append))
+        state = StateDirectory(tmp_path / "state")
+        without_lock = lambda error: warnings.append(f"no lock: {error}")  # noqa: E731
+        return TokenRepository(ME, storage, StoreOptions(state, environ, warnings.append, without_lock))
 
     return open_one
 
@@ -111,41 +114,14 @@ def test_an_explicitly_selected_keyring_has_no_fallback(opened: Open) -> None:
         opened("keyring", "Missing").read()
 
 
-@pytest.mark.parametrize("stored_before", [True, False])
-@pytest.mark.parametrize("storage", ["file", "keyring"])
-def test_nothing_is_written_after_a_logout_during_the_login(opened: Open, storage: str, stored_before: bool) -> None:
-    if stored_before:
-        _session(opened(storage)).write(RECORD)
-    repository = opened(storage)
-    repository.read()
-    login = _session(repository)
-    login.begin()
-
-    assert Deletion(opened(storage)).run() is stored_before
-
-    assert login.write(Record(Token("second"))) is False
-    assert opened(storage).read() is None
-
-
-def test_a_failed_login_of_another_process_is_not_a_logout(opened: Open) -> None:
-    login, other = _session(opened("file")), _session(opened("file"))
-    for session in (login, other):
-        session.begin()
-
-    other.write(RECORD)
-
-    assert login.write(Record(Token("second")))
-    assert opened("file").read() == Record(Token("second"))
-
-
 def test_a_logout_deletes_from_every_store_in_which_the_account_is_known(opened: Open) -> None:
     _session(opened("file")).write(RECORD)
     _session(opened("keyring")).write(Record(Token("second"), "password"))
 
-    assert Deletion(opened("none")).run() is True
+    assert delete_everywhere(opened("none")) is True
 
     assert (opened("file").read(), opened("keyring").read()) == (None, None)
-    assert Deletion(opened("none")).run() is False
+    assert delete_everywhere(opened("none")) is False
 
 
 def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
@@ -155,20 +131,22 @@ def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
     _session(opened("file")).write(RECORD)
 
     monkeypatch.setenv("FAKE_KEYRING_RAISES", "OSError")
-    with pytest.raises(StoreError):
-        Deletion(opened("auto", "Raising")).run()
+    with pytest.raises(StoreError, match=r"^the keyring \(.*fake_keyrings.Raising\): reading the keyring failed"):
+        delete_everywhere(opened("auto", "Raising"))
     monkeypatch.delenv("FAKE_KEYRING_RAISES")
 
-    known = AccountIndex(StateDirectory(tmp_path / "state" / "known"))
-    assert (known.all(), [store.storage for store in known.stores(ME)]) == ([ME], ["keyring"])
+    known = AccountIndex(StateDirectory(tmp_path / "state"))
+    backend = "tests.support.keyrings.fake_keyrings.Raising"
+    assert known.accounts() == ([ME], [])
+    assert known.stores(ME) == [KnownStore("keyring", {"PYTHON_KEYRING_BACKEND": backend})]
     assert opened("file").read() is None
-    assert Deletion(opened("auto", "Raising")).run() is True
+    assert delete_everywhere(opened("auto", "Raising")) is True
 
 
 def test_a_logout_ignores_a_missing_keyring_without_known_records(opened: Open, warnings: list[str]) -> None:
     _session(opened("file")).write(RECORD)
 
-    assert Deletion(opened("auto", "Missing")).run() is True
+    assert delete_everywhere(opened("auto", "Missing")) is True
     assert warnings == []
 
 
@@ -178,8 +156,9 @@ def test_a_keyring_that_may_contain_data_is_named(
     monkeypatch.setenv("FAKE_KEYRING_RAISES", "KeyringLocked")
     _session(opened("file")).write(RECORD)
 
-    assert Deletion(opened("auto", "Raising")).run() is True
-    assert warnings == ["the keyring is locked; data of this account that it may contain was not deleted"]
+    assert delete_everywhere(opened("auto", "Raising")) is True
+    keyring = "the keyring (tests.support.keyrings.fake_keyrings.Raising)"
+    assert warnings == [f"{keyring}: the keyring is locked; data of this account in it was not deleted"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
@@ -194,6 +173,60 @@ def test_an_unusable_state_directory_is_an_error_with_file_and_a_warning_with_ke
     session.begin()
     assert session.write(RECORD)
     assert opened("keyring").read() == RECORD
-    assert len([text for text in warnings if "cannot be written: Not a directory" in text]) == len(warnings) > 0
+    assert {"Not a directory" in text for text in warnings} == {True}
     with pytest.raises(StoreError):
         _session(opened("file")).write(RECORD)
+
+
+def test_a_record_that_is_not_where_it_was_stored_is_an_error_until_its_entry_is_removed(
+    opened: Open, tmp_path: Path
+) -> None:
+    _session(opened("keyring")).write(RECORD)
+    (tmp_path / "items.json").unlink()  # another session, or another program that deleted it
+
+    (entry,) = (tmp_path / "state" / "known").iterdir()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=rf"its token was not found in the keyring.* remove {entry}"):
+            delete_everywhere(opened("file"))
+    entry.unlink()
+    assert delete_everywhere(opened("file")) is False
+
+
+def test_a_logout_finds_what_a_killed_login_has_written(opened: Open, tmp_path: Path) -> None:
+    repository = opened("keyring")
+    with pytest.raises(KeyboardInterrupt):
+        repository.put(RECORD, _interrupt, lambda: False)
+    assert delete_everywhere(opened("file")) is False  # nothing was written; that is no error
+    repository.opened().write(ME, RECORD)
+    with pytest.raises(KeyboardInterrupt):
+        repository.put(RECORD, _interrupt, lambda: False)
+
+    assert delete_everywhere(opened("file")) is True
+    assert opened("keyring").read() is None
+
+
+def _interrupt() -> bool:
+    raise KeyboardInterrupt
+
+
+def test_a_rejected_token_is_remembered_until_another_one_is_stored(opened: Open) -> None:
+    now = datetime.now(UTC)
+    first, second = Record(Token("first", "bearer", now)), Record(Token("second", "bearer", now + timedelta(minutes=1)))
+    _session(opened("file")).write(first)
+    opened("file").record_rejection(first.token)
+    assert [opened("file").is_rejected(each.token) for each in (first, second)] == [True, False]
+    _session(opened("file")).write(first._replace(password="new"))
+    assert opened("file").is_rejected(first.token)
+
+    _session(opened("file")).write(second)
+
+    assert not opened("file").is_rejected(first.token)
+
+
+def test_no_remember_deletes_the_password_in_other_stores_and_keeps_the_token(opened: Open) -> None:
+    _session(opened("keyring")).write(Record(Token("first"), "secret"))
+    _session(opened("file")).write(RECORD)
+
+    delete_passwords_elsewhere(opened("file"))
+
+    assert opened("keyring").read() == RECORD

@@ -7,7 +7,6 @@ from pathlib import Path
 from xapi_cli.__main__ import main
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.store.registry import in_state_directory
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
 
@@ -42,8 +41,8 @@ def _open_missing(options: StoreOptions) -> ToyStore:
 
 registry.STORES = (
     *registry.STORES,
-    registry.Storage("toy", "the toy file", ToyStore, in_state_directory, remembers_passwords=True),
-    registry.Storage("missing", "a service", _open_missing, in_state_directory, extra="missing"),
+    registry.Storage("toy", "the toy file", ToyStore, remembers_passwords=True),
+    registry.Storage("missing", "a service", _open_missing, extra="missing"),
 )
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
-"""A real Redis server on a Unix socket, or on a port of loopback, of the test's own."""
+"""A real Redis server on a Unix socket."""
 
-import atexit
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,33 +20,15 @@ if TYPE_CHECKING:
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}
 
 
-def free_port() -> int:
-    """Return a port of loopback that is not in use.
-
-    Linux gives it to no other program as long as the tests run, so a server can be stopped and started again: a socket
-    that is bound to it does not prevent the server from listening, because both set SO_REUSEADDR.
-    """
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("127.0.0.1", 0))
-    port: int = sock.getsockname()[1]
-    if sys.platform == "linux":
-        atexit.register(sock.close)
-    else:
-        sock.close()
-    return port
-
-
 class RedisServer:
-    """A server with *options*, as on its command line; it listens on a Unix socket, or on *port* if that is not 0."""
+    """A server that listens on a Unix socket."""
 
-    def __init__(self, *options: str, port: int = 0, tls: bool = False) -> None:
+    def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="xapi-redis-"))  # short, because the length of socket names is limited
-        self.socket, self.port = self.home / "socket", port
-        listen = ["--port", "0", "--tls-port", str(port)] if tls else ["--port", str(port)]
+        self.socket = self.home / "socket"
         self._command = [
-            *("redis-server", *listen, "--unixsocket", str(self.socket), "--dir", str(self.home)),
-            *("--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", str(self.home / "log"), *options),
+            *("redis-server", "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.home)),
+            *("--save", "", "--daemonize", "no", "--logfile", str(self.home / "log")),
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._oracle: redis.Redis | None = None
@@ -76,15 +55,13 @@ class RedisServer:
                 assert self._process.poll() is None, (self.home / "log").read_text()
                 time.sleep(0.01)
 
-    def stop(self, number: int = 9) -> None:
-        """End the server with the signal *number*, SIGKILL by default, and close the connection of the oracle."""
+    def stop(self) -> None:
+        """Kill the server, and close the connection of the oracle."""
         if self._oracle is not None:
             self._oracle.close()
             self._oracle = None
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(number)
-                self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
             self._process.wait(30)
             self._process = None
 
@@ -109,7 +86,7 @@ class RedisServer:
 
     @property
     def oracle(self) -> "redis.Redis":
-        """A client of another make."""
+        """A client of the server."""
         if self._oracle is None:
             import redis
 
@@ -121,41 +98,18 @@ class RedisServer:
         execute: Any = self.oracle.execute_command
         return execute(*arguments)
 
-    def keys(self) -> list[str]:
-        """Return the names of all keys, without the part that identifies the account, and the fields of hashes."""
-        names: list[bytes] = []
+    def names(self) -> list[str]:
+        """Return the names of all keys."""
         found: Any = self.oracle.keys("*")
-        for key in found:
-            names += self._asking("HKEYS", key) if self._asking("TYPE", key) == b"hash" else [key]
-        return sorted(name.decode().partition("}:")[2] or name.decode() for name in names)
-
-    def field(self, key: str | bytes, name: str) -> Any:
-        """Return the field *name* of the hash *key*, or None."""
-        return self.execute("HGET", key, name)
-
-    def _asking(self, *arguments: str | bytes) -> Any:
-        """Execute a command, including one for a key that this server imports from another node of a cluster."""
-        import redis
-
-        with suppress(redis.exceptions.ResponseError):  # it is not in a cluster
-            self.execute("ASKING")
-        return self.execute(*arguments)
-
-    def give_lock(self, key: str | bytes, owner: str) -> None:
-        """Let *owner* have the login lock of the account in *key* for a minute."""
-        self.execute("HSET", key, "owner", owner, "expires", int(time.time() * 1000) + 60_000)
-
-    def lock_milliseconds(self, key: str | bytes) -> int:
-        """Return how long the login lock of the account in *key* lasts."""
-        return int(self.field(key, "expires")) - int(time.time() * 1000)
+        return sorted(name.decode() for name in found)
 
 
 def required() -> None:
-    """Skip the test if a Redis server, or a package for it, is not installed."""
+    """Skip the test if a Redis server, or the package for it, is not installed."""
     if shutil.which("redis-server") is None:
         pytest.skip("needs redis-server (Debian package redis-server)")
-    if not (find_spec("hiredis") and find_spec("redis")):
-        pytest.skip("needs hiredis and redis (requirements-dev.txt)")
+    if not find_spec("redis"):
+        pytest.skip("needs redis (requirements-dev.txt)")
 
 
 @pytest.fixture(scope="session")

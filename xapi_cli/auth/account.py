@@ -11,14 +11,13 @@ from xapi_cli.auth.failures import LoginFailures
 from xapi_cli.auth.passwords import TYPED, PasswordSources, described, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.store import registry
-from xapi_cli.store.login_lock import AnotherLoggedIn
-from xapi_cli.store.login_protocol import LockLost
+from xapi_cli.store.protocol import AnotherLoggedIn, LockLost
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.store.login_session import LoginSession
+    from xapi_cli.store.protocol import LoginSession
     from xapi_cli.store.repository import TokenRepository
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
@@ -169,16 +168,15 @@ class Account:
             self.source = "login"
             if not self._session.write(Record(token, stored_password)):
                 raise StoreError(f"{logged_out} stored", hint="log in again")
-            self._session.notify_login()
             if remember is False:
                 self._delete_passwords_elsewhere()
             return token
 
     def _delete_passwords_elsewhere(self) -> None:
-        from xapi_cli.store.deletion import Deletion
+        from xapi_cli.store.deletion import delete_passwords_elsewhere
 
         try:
-            Deletion(self.repository).delete_passwords_elsewhere()
+            delete_passwords_elsewhere(self.repository)
         except TimeoutExpired as error:
             self._warn(f"passwords of this account in other stores may not have been deleted: {error}")
 
@@ -200,7 +198,7 @@ class Account:
     # └─ _log_in_with           acquires the login lock, unless another process stores a newer token
     #    └─ _log_in_locked      logs in, unless the same login has just failed in another process
     #       ├─ _request_token   exchanges the password for a token
-    #       └─ _store           stores the token, and notifies the waiting processes
+    #       └─ _store           stores the token, and lets the waiting processes go on
 
     def _log_in_automatically(self, reason: Reason, stale: Token | None) -> Token:
         """Return a replacement for *stale*: a token that another process has stored, else one from a login."""
@@ -291,14 +289,13 @@ class Account:
             raise
 
     def _store(self, record: Record, stale: Token | None) -> Token | None:
-        """Store *record* and notify waiting processes; warn if it is not stored.
+        """Store *record*; warn if it is not stored.
 
         Returns a newer token if this login took so long that another one has begun, and may have invalidated it.
         """
         self._is_grant_stored = False
         try:
             if self._session.write(record):
-                self._session.notify_login()
                 self._is_grant_stored = True
             else:
                 self._warn("the account was logged out in the meantime, so the new token is not stored")
@@ -332,7 +329,7 @@ class Account:
     @cached_property
     def _failures(self) -> LoginFailures:
         """The login failures; only a login needs them, and the store may have to connect."""
-        return LoginFailures(self._session.failures[0])
+        return LoginFailures(self._session.failures)
 
     @contextmanager
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:

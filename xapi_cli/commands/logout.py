@@ -7,6 +7,7 @@ import typer
 from xapi_cli.cli.options import ACCOUNT, settings_flags
 
 if TYPE_CHECKING:
+    from xapi_cli.errors import XapiError
     from xapi_cli.runtime import Runtime
 
 All = Annotated[bool, typer.Option("--all", help="Log out of every known account.")]
@@ -26,7 +27,38 @@ def logout(ctx: typer.Context, *, everything: All = False) -> None:
       xapi logout --profile staging
       xapi logout --all
     """
-    from xapi_cli.usecases.logout import log_out
+    from xapi_cli.auth.account import name_of
+    from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
+    from xapi_cli.store.deletion import delete_everywhere, known_accounts
+    from xapi_cli.usecases.access_token import warn_of_supplied_token
 
     runtime: Runtime = ctx.obj
-    log_out(runtime, everything=everything)
+    terminal = runtime.terminal
+    if everything:
+        identities, damaged = known_accounts(runtime.state_directory)
+        if damaged:
+            terminal.warn(
+                "the index of accounts is damaged, so some accounts may still be logged in;"
+                " run `xapi logout -p NAME` for each profile"
+            )
+        if not identities:
+            terminal.note("no known account, nothing to delete")
+    else:
+        identities = [runtime.identity]
+    warn_of_supplied_token(runtime, "commands use that token until you unset the variable")
+
+    failures: list[XapiError] = []
+    repository = None
+    for identity in identities:
+        name = name_of(identity)
+        repository = repository.of(identity) if repository else runtime.repository(identity)
+        try:
+            is_found = delete_everywhere(repository, only_known=everything)
+        except (StoreError, TimeoutExpired, UsageError) as error:
+            failures.append(type(error)(f"cannot log out of {name}: {error.message}", hint=error.hint))
+        else:
+            terminal.note(f"logged out of {name}" if is_found else f"nothing was stored for {name}")
+    for failure in failures[:-1]:
+        terminal.fail(failure)
+    for failure in failures[-1:]:
+        raise failure

@@ -231,10 +231,16 @@ def remove(ctx: typer.Context, name: Name) -> None:
     found = config_file.load(runtime.config_path)
     is_in_use = any(resolve.account_in_profile(each, found) == account for each in found.profiles)
     if len(account) == len(Identity._fields) and not is_in_use:
-        from xapi_cli.usecases import logout
+        from xapi_cli.auth.account import name_of
+        from xapi_cli.store.deletion import places_of
+        from xapi_cli.system.render import listed, pasteable
 
-        if note := logout.remaining(runtime, Identity(**account)):
-            runtime.terminal.note(note)
+        identity = Identity(**account)
+        if places := places_of(runtime.state_directory, identity):
+            runtime.terminal.note(
+                f"the token of {name_of(identity)} remains in {listed(places, 'and')}; to delete it, run `xapi logout"
+                f" --base-url {pasteable(identity.base_url)} --username {pasteable(identity.username)}`"
+            )
 
 
 def _require(name: str, found: config_file.Config, *, otherwise: str | None = None) -> None:

@@ -187,7 +187,7 @@ class Settings(NamedTuple):
             variables=("XAPI_REDIS_PREFIX",),
             in_profile=True,
         ),
-    ] = "xapi:"
+    ] = "xapi"
     redis_password_command: Annotated[
         tuple[str, ...] | None,
         Setting(

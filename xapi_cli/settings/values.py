@@ -285,7 +285,7 @@ class RedisUrl(Text):
     """The URL of a Redis server; in the config file, it must not contain a password."""
 
     def __init__(self) -> None:
-        super().__init__(self._check)
+        super().__init__(_redis_url)
 
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return *value*, which must not contain a password."""
@@ -293,20 +293,27 @@ class RedisUrl(Text):
 
     def to_profile(self, text: str) -> str:
         """Return *text*; raise UsageError if it contains a password."""
-        from xapi_cli.store.redis.address import parse
-
-        if parse(text).password:
+        if ":" in text.partition("://")[2].rpartition("@")[0]:
             raise UsageError(
                 "the Redis URL contains a password, which must not be in the config file",
                 hint="give the URL with the password in XAPI_REDIS_URL, or set redis_password_command",
             )
-        return text
+        return _redis_url(text)
 
-    def _check(self, text: str) -> str:
-        from xapi_cli.store.redis.address import parse
 
-        parse(text)
-        return text
+def _redis_url(text: str) -> str:
+    """Return *text* if it is the URL of a Redis server; raise UsageError, which does not contain it, otherwise."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        place = parts.path if parts.scheme == "unix" else parts.hostname and parts.port != 0
+        if place and parts.scheme in ("redis", "rediss", "unix") and text.isprintable():
+            return text
+    except ValueError:
+        pass  # raised below, so that no exception with the password is attached
+    hint = "write it as redis://HOST:PORT/DATABASE, rediss://HOST for TLS, or unix:///PATH?db=DATABASE"
+    raise UsageError("the Redis URL is not valid", hint=hint)
 
 
 def _default_header(line: str) -> tuple[str, str]:

@@ -9,30 +9,31 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+import time
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from xapi_cli.errors import StoreError, UsageError
-from xapi_cli.store.chunked import HEAD, ChunkedItem, ItemRejected, NotStored
-from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
+from xapi_cli.store import chunked
+from xapi_cli.store.access import ExclusiveAccess, Unresponsive
+from xapi_cli.store.chunked import HEAD, ItemRejected, NotStored
 from xapi_cli.store.protocol import NoBackend, StoreOptions
-from xapi_cli.store.watchdog import Watchdog, WatchdogTimeout
 from xapi_cli.system import programs
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 T = TypeVar("T")
 
-_CHUNK_SIZE = 2500  # characters; the helper `wincred` stores 2,560 bytes at most, others read lines of 64 KiB at most
-_MAX_COPIES = 1  # a helper has one secret for each URL
-_MAX_TOTAL = 4.0  # seconds that reading, erasing or storing an item may take, if the user is not present
-_PER_CALL = 0.1  # seconds more for each response: a record of many items takes longer
+_CHUNK_SIZE = 2500  # characters; the helper `wincred` stores 2,560 bytes at most
+_PATIENCE = 3  # times the usual timeout: a helper starts several programs
 _PROBE = Identity("https://probe", "probe")
-_MAX_SIZE = 1024 * 1024  # bytes; a record has at most a quarter of this
-_NOT_FOUND = "credentials not found in native keychain"
-REMEDY = "use another --storage"
+_MAX_OUTPUT = 1024 * 1024  # bytes; a record has at most a quarter of this
+_NOT_FOUND = b"credentials not found in native keychain"
+_REMEDY = "use another --storage"
 _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and what it means
     ("not initialized", "the password store is not initialized", "run `pass init GPG-ID`"),
     ("password store is empty", "the password store is not initialized", "run `pass init GPG-ID`"),
@@ -44,93 +45,6 @@ _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and 
 )
 
 
-class HelperFailed(StoreError):
-    """The helper exited with a failure of unknown cause."""
-
-
-class Program:
-    """The helper that the setting `credential_helper` names: by its NAME, or by the absolute path of the program.
-
-    Each call takes at most the time that *left* returns. With *is_user_present*, the helper may prompt on the terminal.
-    """
-
-    def __init__(
-        self,
-        helper: str,
-        environ: Mapping[str, str],
-        *,
-        is_user_present: bool,
-    ) -> None:
-        self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
-        self.name = printable(os.path.basename(self._path))
-        self._environ, self._in_background = environ, not is_user_present
-
-    def get(self, server: str, left: Callable[[], float]) -> str | None:
-        """Return the secret that is stored for *server*, or None if there is none."""
-        output = self._call("get", server, left)
-        return None if output is None else self._secret(output) or None  # some helpers find an empty one
-
-    def store(self, server: str, username: str, secret: str, left: Callable[[], float]) -> None:
-        """Store *secret* for *server*."""
-        self._call("store", json.dumps({"ServerURL": server, "Username": username, "Secret": secret}), left)
-
-    def erase(self, server: str, left: Callable[[], float]) -> None:
-        """Delete what is stored for *server*."""
-        self._call("erase", server, left)
-
-    def _call(self, action: str, text: str, left: Callable[[], float]) -> bytes | None:
-        """Return what the helper prints for *action* with *text* in its stdin, or None if it found no credentials.
-
-        Raises WatchdogTimeout, and StoreError if it fails.
-        """
-        try:
-            helper = programs.Invocation(
-                (self._path, action),
-                self._environ,
-                _MAX_SIZE,
-                data=text.encode("ascii"),
-                in_background=self._in_background,
-            )
-            output, code = programs.run(helper, left)
-        except subprocess.TimeoutExpired:
-            raise WatchdogTimeout from None
-        except FileNotFoundError:
-            problem = f"the credential helper {self.name} was not found"
-            raise NoBackend(problem, hint="install it or correct credential_helper", alternative=REMEDY) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "invalid path"
-            problem = f"the credential helper {self.name} cannot be run: {reason}"
-            raise StoreError(problem, hint="correct credential_helper", alternative=REMEDY) from None
-        if len(output) > _MAX_SIZE:
-            problem = f"`{self.name} {action}` printed more than 1 MiB"
-            raise StoreError(problem, hint="check the helper", alternative=REMEDY)
-        if code == 0:
-            return output
-        if output.strip() == _NOT_FOUND.encode():
-            return None
-        raise self._failure(action, output, code)
-
-    def _failure(self, action: str, output: bytes, code: int) -> StoreError:
-        printed = output.decode("utf-8", "replace").lower()
-        for part, meaning, remedy in _REASONS:
-            if part in printed:
-                return StoreError(f"`{self.name} {action}` failed: {meaning}", hint=remedy, alternative=REMEDY)
-        how = programs.describe_failure(code)
-        problem, hint = f"`{self.name} {action}` {how}", "run the helper yourself to see why"
-        return HelperFailed(problem, hint=hint, alternative=REMEDY)
-
-    def _secret(self, output: bytes) -> str:
-        try:
-            members: Any = json.loads(output)
-            secret = members["Secret"]
-            if isinstance(secret, str):
-                return secret
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass  # raised below, so that no exception with the output is attached
-        problem = f"`{self.name} get` did not print valid credentials"
-        raise StoreError(problem, hint="check the helper", alternative=REMEDY)
-
-
 class HelperStore:
     """Store records, passwords included, with the program that the setting credential_helper of *options* names."""
 
@@ -138,23 +52,17 @@ class HelperStore:
         if not (helper := options.settings.get("credential_helper")):
             hint = "set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`"
             raise UsageError("storage helper requires the setting credential_helper", hint=hint)
-        self._warn = options.warn
-        self._program = Program(helper, options.environ, is_user_present=options.unlock_wait is not None)
-        self._access = ExclusiveAccess("helper", options, notice=self._warn_of_waiting)
-        self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
-
-    @property
-    def backend(self) -> str:
-        """The name of the program."""
-        return self._program.name
+        self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
+        self.backend = printable(os.path.basename(self._path))  # the name of the program
+        self._options = options
+        self._access = ExclusiveAccess("helper", options._replace(timeout=_PATIENCE * options.timeout))
 
     def probe(self) -> None:
         """Store a text, read it and erase it; raise StoreError on failure. If it cannot be erased, only warn."""
-        text = f"probe {os.urandom(8).hex()}"
 
         def probe(items: _Items) -> StoreError | None:
             try:
-                ChunkedItem(items, plain=True, max_copies=_MAX_COPIES).write(text)
+                chunked.write(items, f"{{probe {os.urandom(8).hex()}")
             except StoreError:
                 with suppress(StoreError):
                     items.delete(HEAD)  # a helper may have stored what it cannot decrypt
@@ -165,96 +73,70 @@ class HelperStore:
                 return error
             return None
 
-        if (failure := self._with_items(_PROBE, probe)) is not None:
-            self._warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
+        if failure := self._with_items(_PROBE, probe):
+            self._options.warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return decode_record(identity, self._with_item(identity, ChunkedItem.read))
+        return decode_record(identity, self._with_items(identity, chunked.read))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back."""
         text = encode_record(identity, record)
-        self._with_item(identity, lambda item: item.write(text))
+        self._with_items(identity, lambda items: chunked.write(items, text, size=_CHUNK_SIZE))
 
     def delete(self, identity: Identity) -> bool:
         """Erase everything that is stored for *identity*; return whether there was anything."""
 
         def delete(items: _Items) -> bool:
             try:
-                return ChunkedItem(items, chunk_size=_CHUNK_SIZE, max_copies=_MAX_COPIES).delete()
-            except StoreError as error:
-                try:
-                    items.delete(HEAD)  # what cannot be decrypted may still be erased
-                except StoreError:
-                    raise error from None
+                return chunked.delete(items)
+            except StoreError:
+                items.delete(HEAD)  # what cannot be decrypted may still be erased
             return True
 
-        self._plain.pop(identity, None)
         return self._with_items(identity, delete)
-
-    def _with_item(self, identity: Identity, operation: Callable[[ChunkedItem], T]) -> T:
-        def on_items(items: "_Items") -> T:
-            plain = self._plain.pop(identity, False)
-            item = ChunkedItem(items, plain=plain, chunk_size=_CHUNK_SIZE, max_copies=_MAX_COPIES)
-            result = operation(item)
-            self._plain[identity] = item.plain
-            return result
-
-        return self._with_items(identity, on_items)
 
     def _with_items(self, identity: Identity, operation: "Callable[[_Items], T]") -> T:
         """Return the result of *operation* on the items of *identity*, while no other xapi process uses the helper."""
-        name = self._program.name
         try:
-            with (
-                self._access.limited() as watchdog,
-                self._access.locked(watchdog),
-            ):
-                return operation(_Items(self._program, identity, self._access, watchdog))
-        except AccessTimeout as error:
-            end_it = f" or stop {name} if it hangs" if error.is_in_use else ""
-            raise StoreError(f"{name} {error}", hint=f"unlock its password store{end_it}", alternative=REMEDY) from None
+            with self._access.granted() as seconds:
+                program = _Program(self._path, self.backend, self._options, time.monotonic() + seconds)
+                return operation(_Items(program, identity))
+        except Unresponsive as error:
+            problem, hint = f"{self.backend} {error}", "unlock its password store, or stop it if it hangs"
         except NotStored as error:
-            raise StoreError(f"{name} {error}", hint=error.remedy or "check the helper", alternative=REMEDY) from None
-
-    def _warn_of_waiting(self) -> None:
-        self._warn(f"waiting for {self._program.name}; it may be waiting for you to unlock its store")
+            problem, hint = f"{self.backend} {error}", error.remedy or "check the helper"
+        raise StoreError(problem, hint=hint, alternative=_REMEDY)
 
 
 class _Items:
-    """The items of *identity*, as `chunked.Items`: each is the secret of one URL."""
+    """The items of *identity*, see `chunked.Items`: each is the secret of one URL."""
 
-    def __init__(self, program: Program, identity: Identity, access: ExclusiveAccess, watchdog: Watchdog) -> None:
+    def __init__(self, program: "_Program", identity: Identity) -> None:
         self._program, self._identity = program, identity
-        self._access, self._watchdog, self._left = access, watchdog, watchdog.left
-        self._max_total = max(_MAX_TOTAL, access.timeout)
-        watchdog.limit(self._max_total)  # each response restarts the timeout, so a slow helper could take very long
+        # some helpers use it as a file name; the record contains the real one
+        is_usual = re.fullmatch(r"\w[\w@+.-]{0,99}", identity.username, re.ASCII)
+        self._username = identity.username if is_usual else "xapi"
 
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*, or None if there is none."""
-        text = self._program.get(self._url(name), self._left)
-        self._record_response()
-        return text
+        output = self._program.run("get", self._url(name))
+        return None if output is None else self._program.secret(output) or None  # some helpers find an empty one
 
     def set(self, name: str, text: str) -> None:
         """Store *text* as the item *name*; raise ItemRejected if it may be too long."""
+        credentials = {"ServerURL": self._url(name), "Username": self._username, "Secret": text}
         try:
-            self._program.store(self._url(name), _username(self._identity), text, self._left)
+            self._program.run("store", json.dumps(credentials))
         except HelperFailed:
             if len(text) <= _CHUNK_SIZE:
                 raise
             raise ItemRejected from None
-        self._access.record_activity()
-        self._watchdog.limit(self._max_total)
 
     def delete(self, name: str) -> None:
-        self._program.erase(self._url(name), self._left)
-        self._record_response()
-
-    def _record_response(self) -> None:
-        self._access.record_activity()
-        self._watchdog.extend(_PER_CALL)
+        """Erase the item *name*."""
+        self._program.run("erase", self._url(name))
 
     def _url(self, name: str) -> str:
         """Return the URL of the item *name*.
@@ -268,6 +150,61 @@ class _Items:
         return f"https://{host}.xapi.invalid/{self._identity.key}{suffix}"
 
 
-def _username(identity: Identity) -> str:
-    """Return the username for the helper, which may use it as a file name; the record contains the real one."""
-    return identity.username if re.fullmatch(r"\w[\w@+.-]{0,99}", identity.username, re.ASCII) else "xapi"
+class HelperFailed(StoreError):
+    """The helper exited with a failure of unknown cause."""
+
+
+class _Program:
+    """The helper at *path*, whose calls end at the monotonic time *end*; it may prompt if the user is present."""
+
+    def __init__(self, path: str, name: str, options: StoreOptions, end: float) -> None:
+        self._path, self._name, self._options, self._end = path, name, options, end
+
+    def run(self, action: str, text: str) -> bytes | None:
+        """Return what the helper prints for *action* with *text* in its stdin, or None if it found no credentials."""
+        call = programs.Invocation(
+            (self._path, action),
+            self._options.environ,
+            _MAX_OUTPUT,
+            data=text.encode("ascii"),
+            in_background=self._options.unlock_wait is None,
+        )
+        try:
+            output, code = programs.run(call, max(0.0, self._end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise Unresponsive("did not respond in time") from None
+        except FileNotFoundError:
+            problem = f"the credential helper {self._name} was not found"
+            raise NoBackend(problem, hint="install it or correct credential_helper", alternative=_REMEDY) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "invalid path"
+            problem = f"the credential helper {self._name} cannot be run: {reason}"
+            raise StoreError(problem, hint="correct credential_helper", alternative=_REMEDY) from None
+        if len(output) > _MAX_OUTPUT:
+            problem = f"`{self._name} {action}` printed more than 1 MiB"
+            raise StoreError(problem, hint="check the helper", alternative=_REMEDY)
+        if code == 0:
+            return output
+        if output.strip() == _NOT_FOUND:
+            return None
+        raise self._failure(action, output, code)
+
+    def secret(self, output: bytes) -> str:
+        """Return the secret in what the helper printed; raise StoreError if it is not valid."""
+        try:
+            members: Any = json.loads(output)
+            secret = members["Secret"]
+            if isinstance(secret, str):
+                return secret
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass  # raised below, so that no exception with the output is attached
+        problem = f"`{self._name} get` did not print valid credentials"
+        raise StoreError(problem, hint="check the helper", alternative=_REMEDY)
+
+    def _failure(self, action: str, output: bytes, code: int) -> StoreError:
+        printed = output.decode("utf-8", "replace").lower()
+        for part, meaning, remedy in _REASONS:
+            if part in printed:
+                return StoreError(f"`{self._name} {action}` failed: {meaning}", hint=remedy, alternative=_REMEDY)
+        problem = f"`{self._name} {action}` {programs.describe_failure(code)}"
+        return HelperFailed(problem, hint="run the helper yourself to see why", alternative=_REMEDY)

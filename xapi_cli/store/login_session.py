@@ -1,177 +1,121 @@
-"""A login to one account and its storage: begin, acquire the lock, check for a logout, store the record.
+"""A login to one account, with the lock, the logouts and the login failures in this machine's state directory."""
 
-    LoginSession      locks, logout markers and login failures in the state directory of this machine
-    └── SharedSession   and in a store that machines share
-
-The field `logins` of a storage's row in the registry selects the class.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from xapi_cli.store.failure_files import FailureFiles
-from xapi_cli.store.login_lock import LoginLock
-from xapi_cli.store.repository import FAILURES
-from xapi_cli.system.lock import LockUnavailable
-from xapi_cli.tokens import Record
+from xapi_cli.store.protocol import AnotherLoggedIn, Failures, LoginSession
+from xapi_cli.system.files import StateDirectory
+from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
+from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
-    from xapi_cli.store.account_index import LogoutMarkers
-    from xapi_cli.store.login_protocol import Failures, SharedStore
+    from xapi_cli.store.index import LogoutMarks
     from xapi_cli.store.repository import TokenRepository
 
-
-class LoginSession:
-    """Logins to the account of *repository*, each of which takes at most *limit* seconds."""
-
-    margin = 10.0  # seconds that a process waits for another process's login, beyond *limit*
-
-    def __init__(self, repository: "TokenRepository", limit: float) -> None:
-        self._repository, self._identity = repository, repository.identity
-        self._lock = LoginLock(repository.state.lock_file(f"{self._identity.key}.login"))
-        self._files = FailureFiles(repository.state.directory(FAILURES))
-        self._files.remove_old()
-        self._markers: LogoutMarkers | None = None  # at `begin`; None if a logout since then cannot be noticed
-
-    @property
-    def failures(self) -> "list[Failures]":
-        """Where login failures are recorded: at the login lock, then the places for rejected passwords only.
-
-        Raises StoreError if the first is not usable.
-        """
-        return [self._files]
-
-    def begin(self) -> None:
-        """Record that a login begins, so that `write` detects a logout during it."""
-        try:
-            is_persistent = self._repository.row.is_persistent
-            self._markers = self._repository.index.logout_markers(self._identity) if is_persistent else None
-        except OSError:
-            self._markers = None  # taking the lock, which is next, reports the error
-
-    def was_logged_out(self) -> bool:
-        """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
-        return self._was_logged_out_here()
-
-    @contextmanager
-    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
-        """Hold the login lock; wait at most *timeout* seconds for it.
-
-        Raises LockTimeout; if the lock is not *required*, continues without it, or takes it over. With *stop_on_login*,
-        raises AnotherLoggedIn as soon as another process has stored a token. If the state directory is not usable,
-        warns and continues without a lock there, or raises StoreError if the storage needs it.
-        """
-        with ExitStack() as stack:
-            self._enter_lock_of_machine(stack, timeout, stop_on_login=stop_on_login, required=required)
-            yield
-
-    def write(self, record: Record) -> bool:
-        """Store *record*; return False, without storing it, if the account was logged out since `begin`.
-
-        Raises StoreError if it cannot be stored. If machines share the store, the caller MUST hold the login lock, and
-        LockLost is raised if that has expired.
-        """
-        with self._writing():
-            return self._put(record)
-
-    def remember(self, password: str) -> bool:
-        """Add *password* to the stored record, even to one that another process has stored since.
-
-        Returns False, and stores nothing, if the account was logged out since `begin`. Raises StoreError if the
-        password cannot be stored. The caller MUST hold the login lock.
-        """
-        with self._writing():
-            if self.was_logged_out() or (record := self._repository.opened().read(self._identity)) is None:
-                return False
-            return self._put(Record(record.token, password))
-
-    def notify_login(self) -> None:
-        """Notify the waiting processes of this machine that there is a new token."""
-        self._lock.notify_login()
-
-    def _enter_lock_of_machine(
-        self, stack: ExitStack, timeout: float, *, stop_on_login: bool, required: bool
-    ) -> bool | None:
-        """Acquire the lock in the state directory; return whether it is held, None if the directory is not usable."""
-        try:
-            return stack.enter_context(
-                self._lock.acquired(timeout, stop_on_login=stop_on_login, required=required),
-            )
-        except LockUnavailable as error:
-            self._repository.continue_without_lock(error)
-            return None
-
-    def _was_logged_out_here(self) -> bool:
-        """Return whether a logout with this state directory is known to have happened since `begin`."""
-        try:
-            return self._markers is not None and self._repository.index.was_logged_out(self._identity, self._markers)
-        except OSError:
-            return False
-
-    def _writing(self) -> AbstractContextManager[None]:
-        """Exclude other writers of this account."""
-        return self._repository.writing()
-
-    def _put(self, record: Record) -> bool:
-        return self._repository.put(record, self._write_unless_logged_out, self.was_logged_out)
-
-    def _write_unless_logged_out(self, record: Record) -> bool:
-        """Write *record*, whose account is in the index: a logout of all accounts from here on will find it there."""
-        return not self._was_logged_out_here() and self._write_to_store(record)
-
-    def _write_to_store(self, record: Record) -> bool:
-        """Write *record*; return False if the store itself noticed a logout."""
-        self._repository.opened().write(self._identity, record)
-        return True
-
-
-class SharedSession(LoginSession):
-    """Logins to an account in a SharedStore."""
-
-    def __init__(self, repository: "TokenRepository", limit: float) -> None:
-        super().__init__(repository, limit)
-        from xapi_cli.store.shared_login_lock import SharedLoginLock
-
-        self._store: SharedStore = repository.opened()
-        self._shared_marker: str | None = None  # as `_markers`
-        self._shared_lock = SharedLoginLock(self._lock, self._store, self._identity, limit)
-        self.margin = self._shared_lock.margin
-
-    @property
-    def failures(self) -> "list[Failures]":
-        """Those of the store, then those in the state directory."""
-        return [self._store.failures, self._files]
-
-    def begin(self) -> None:
-        """Record that a login begins; read all that it needs of the store, with one command."""
-        super().begin()
-        self._shared_marker = self._store.logout_marker(self._identity)
-
-    def was_logged_out(self) -> bool:
-        """Return whether the account was logged out since `begin`; raise StoreError if the store is not usable."""
-        if super().was_logged_out():
-            return True
-        marker = self._shared_marker
-        return marker is not None and self._store.logout_marker(self._identity) not in ("", marker)
-
-    @contextmanager
-    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
-        """Hold the lock of the store, behind that of the machine if that is usable."""
-        with self._shared_lock.acquired(timeout, stop_on_login=stop_on_login, required=required):
-            yield
-
-    def _write_to_store(self, record: Record) -> bool:
-        """Write *record* and release the lock, in one step."""
-        return self._store.write_locked(self._identity, record, self._shared_marker)
-
-
-_SESSIONS: dict[str, Callable[["TokenRepository", float], LoginSession]] = {
-    "local": LoginSession,
-    "shared": SharedSession,
-}
+_FAILURES_KEPT = 60.0  # seconds
+_FAILURE_FILE = r"[0-9a-f]{32}\.[a-z]+"  # a pattern
 
 
 def open_session(repository: "TokenRepository", *, limit: float) -> LoginSession:
     """Return the logins to the account of *repository*, each of which takes at most *limit* seconds."""
-    return _SESSIONS[repository.row.logins](repository, limit)
+    if repository.row.open_session:
+        return repository.row.open_session(repository, limit)
+    return LocalSession(repository)
+
+
+class LocalSession:
+    """Logins to the account of *repository*, see `protocol.LoginSession`.
+
+    The lock file is touched whenever a process has stored a token; waiting processes check for that.
+    """
+
+    margin = 10.0
+
+    def __init__(self, repository: "TokenRepository") -> None:
+        self._repository, self._identity = repository, repository.identity
+        self._lock = repository.state.lock_file(f"{self._identity.key}.login")
+        self.failures: Failures = FailureFiles(repository.state)
+        self._marks: LogoutMarks | None = None  # at `begin`
+
+    def begin(self) -> None:
+        """Remember the last logout."""
+        self._marks = self._repository.index.logout_marks(self._identity)
+
+    def was_logged_out(self) -> bool:
+        """Return whether another logout has followed."""
+        return self._marks is not None and self._repository.index.logout_marks(self._identity) != self._marks
+
+    @contextmanager
+    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
+        """Hold the lock; if the state directory is not usable, warn and go on, or raise StoreError."""
+        end, before = time.monotonic() + timeout, self._lock.modified_at()
+
+        def left() -> float:
+            nonlocal before
+            if stop_on_login and before is not None and self._lock.modified_at() != before:
+                raise AnotherLoggedIn
+            before = before or self._lock.modified_at()  # the first process creates the file
+            return end - time.monotonic()
+
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._lock, timeout=left))
+            except LockTimeout:
+                if required:
+                    raise
+            except LockUnavailable as error:
+                self._repository.continue_without_state(error)
+            yield
+
+    def write(self, record: Record) -> bool:
+        """Store *record*, and let the waiting processes go on."""
+        with self._repository.writing():
+            is_stored = self._put(record)
+        if is_stored:
+            with suppress(OSError):  # without it, they find the token when they get the lock
+                self._lock.touch()
+        return is_stored
+
+    def remember(self, password: str) -> bool:
+        """Add *password* to the record that is stored now."""
+        with self._repository.writing():
+            record = self._repository.opened().read(self._identity)
+            return record is not None and self._put(record._replace(password=password))
+
+    def _put(self, record: Record) -> bool:
+        def write() -> bool:
+            self._repository.opened().write(self._identity, record)
+            return True
+
+        return self._repository.put(record, write, self.was_logged_out)
+
+
+class FailureFiles:
+    """Recorded login failures as files in the directory *state*, see `protocol.Failures`.
+
+    Machines that share it over a network file system share the failures if their clocks agree.
+    """
+
+    def __init__(self, state: StateDirectory, now: Callable[[], float] = time.time) -> None:
+        self._directory, self.now = state.directory("attempts"), now
+        with suppress(OSError):
+            self._directory.remove_old(_FAILURE_FILE, lambda _, mtime: not 0 <= now() - mtime < _FAILURES_KEPT)
+
+    def read(self, identity: Identity, kind: str) -> bytes | None:
+        """Return the content of the file, or None if it does not exist or cannot be read."""
+        with suppress(OSError):
+            return self._directory.file(f"{identity.key}.{kind}").read(limit=64 * 1024)
+        return None
+
+    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+        """Replace the file with *data*, if that is possible."""
+        with suppress(OSError):
+            self._directory.file(f"{identity.key}.{kind}").replace(data, sync=False)
+
+    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+        """Remove the files of *kinds*, if that is possible."""
+        for kind in kinds:
+            with suppress(OSError):
+                self._directory.file(f"{identity.key}.{kind}").remove()

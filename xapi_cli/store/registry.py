@@ -6,37 +6,34 @@ module imports no storage: each row imports its own when it is opened.
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from xapi_cli.system.render import listed
+from xapi_cli.system.render import listed, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from xapi_cli.store.account_index import Location
-    from xapi_cli.store.protocol import Store, StoreOptions
+    from xapi_cli.store.index import Place
+    from xapi_cli.store.protocol import LoginSession, Store, StoreOptions
+    from xapi_cli.store.repository import TokenRepository
+    from xapi_cli.tokens import Identity, Record
 
 AUTO = "auto"  # not a storage: selects one by the field `auto` of its row
 
 
-def in_state_directory(options: "StoreOptions") -> "Location":
-    """Return the location of records in the state directory, or in no place; the index of accounts is in it too."""
-    return {}
-
-
 class Storage(NamedTuple):
-    """One storage: its *name* in the settings, its *place* as a noun phrase for messages, and what it can do."""
+    """One storage: its *name* in the settings, its *noun* for messages, and what it can do."""
 
     name: str
-    place: str
+    noun: str
     open: "Callable[[StoreOptions], Store]"
-    location: "Callable[[StoreOptions], Location]"  # of the records, by settings and variables
-    is_location_exact: bool = True  # a record that is not found at its location no longer exists
+    place: "Callable[[StoreOptions], Place]" = lambda options: {}  # of the records, beside the state directory
+    is_place_exact: bool = True  # a record that is not found at its place no longer exists
     auto: "Literal['preferred', 'fallback'] | None" = None  # when `auto` selects it: if usable, or otherwise
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
-    logins: Literal["local", "shared"] = "local"  # what excludes other logins; see `login_session`
+    open_session: "Callable[[TokenRepository, float], LoginSession] | None" = None  # if machines share its login lock
     settings: tuple[str, ...] = ()  # the names of the settings that its store needs
-    extra: str | None = None  # the optional dependencies that it needs; its modules are in the package of its name
+    extra: str | None = None  # the optional dependencies that it needs
 
 
 def _open_keyring(options: "StoreOptions") -> "Store":
@@ -45,31 +42,55 @@ def _open_keyring(options: "StoreOptions") -> "Store":
     return KeyringStore(options)
 
 
-def _keyring_location(options: "StoreOptions") -> "Location":
-    from xapi_cli.store.keyring import SELECTED_BY
-
-    return _of_environment(options, *SELECTED_BY)
+def _keyring_place(options: "StoreOptions") -> "Place":
+    named = options.environ.get("PYTHON_KEYRING_BACKEND")
+    return {"PYTHON_KEYRING_BACKEND": named} if named else {}
 
 
 def _open_file(options: "StoreOptions") -> "Store":
     from xapi_cli.store.file import FileStore
 
-    return FileStore(options.state, options.warn)
+    return FileStore(options)
+
+
+class MemoryStore:
+    """Storage `none`: tokens exist as long as the process."""
+
+    def __init__(self, options: "StoreOptions") -> None:
+        self._records: dict[Identity, Record] = {}
+
+    def probe(self) -> None:
+        """Do nothing: memory is always available."""
+
+    def read(self, identity: "Identity") -> "Record | None":
+        """Return the record of *identity*, or None if there is none."""
+        return self._records.get(identity)
+
+    def write(self, identity: "Identity", record: "Record") -> None:
+        """Store the token of *record*, without the password."""
+        self._records[identity] = record._replace(password=None)
+
+    def delete(self, identity: "Identity") -> bool:
+        """Delete the record of *identity*; return whether there was one."""
+        return self._records.pop(identity, None) is not None
 
 
 def _open_redis(options: "StoreOptions") -> "Store":
-    from xapi_cli.store.redis.store import RedisStore
+    from xapi_cli.store.redis import RedisStore
 
     return RedisStore(options)
 
 
-def _redis_location(options: "StoreOptions") -> "Location":
-    from xapi_cli.store.redis.address import parse
+def _redis_session(repository: "TokenRepository", limit: float) -> "LoginSession":
+    from xapi_cli.store.redis import RedisSession
 
-    settings = options.settings
-    if not (url := settings.get("redis_url")):
-        return {}
-    return {"redis_url": parse(url).server_url, "redis_prefix": settings["redis_prefix"]}
+    return RedisSession(repository, limit)
+
+
+def _redis_place(options: "StoreOptions") -> "Place":
+    from xapi_cli.store.redis import place
+
+    return place(options.settings)
 
 
 def _open_helper(options: "StoreOptions") -> "Store":
@@ -78,18 +99,8 @@ def _open_helper(options: "StoreOptions") -> "Store":
     return HelperStore(options)
 
 
-def _helper_location(options: "StoreOptions") -> "Location":
+def _helper_place(options: "StoreOptions") -> "Place":
     return {"credential_helper": options.settings.get("credential_helper") or ""}
-
-
-def _open_memory(options: "StoreOptions") -> "Store":
-    from xapi_cli.store.memory import MemoryStore
-
-    return MemoryStore()
-
-
-def _of_environment(options: "StoreOptions", *names: str) -> "Location":
-    return {name: options.environ.get(name, "") for name in names}
 
 
 STORES: tuple[Storage, ...] = (
@@ -97,18 +108,18 @@ STORES: tuple[Storage, ...] = (
         "keyring",
         "the keyring",
         _open_keyring,
-        _keyring_location,
+        _keyring_place,
         auto="preferred",
-        is_location_exact=False,  # the keyring of a session may be started with other data
+        is_place_exact=False,  # another session may have another keyring
         remembers_passwords=True,
     ),
-    Storage("file", "the file store", _open_file, in_state_directory, needs_state_directory=True),
+    Storage("file", "the file store", _open_file, needs_state_directory=True),
     Storage(
         "redis",
         "Redis",
         _open_redis,
-        _redis_location,
-        logins="shared",
+        _redis_place,
+        open_session=_redis_session,
         settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
         extra="redis",
     ),
@@ -116,12 +127,12 @@ STORES: tuple[Storage, ...] = (
         "helper",
         "the credential helper",
         _open_helper,
-        _helper_location,
-        is_location_exact=False,  # where a helper stores its data may depend on its own variables and files
+        _helper_place,
+        is_place_exact=False,  # where a helper stores its data may depend on its own variables and files
         remembers_passwords=True,
         settings=("credential_helper",),
     ),
-    Storage("none", "memory", _open_memory, in_state_directory, auto="fallback", is_persistent=False),
+    Storage("none", "memory", MemoryStore, auto="fallback", is_persistent=False),
 )
 SETTING_NAMES = frozenset(name for storage in STORES for name in storage.settings)  # that stores need
 
@@ -170,25 +181,17 @@ def _of_auto(role: str) -> Storage:
     return next(storage for storage in STORES if storage.auto == role)
 
 
-def options_at(location: "Location", options: "StoreOptions") -> "StoreOptions":
-    """Return *options* with the settings and environment variables of *location*; an empty variable is unset."""
-    settings = {name: value for name, value in location.items() if name.islower()}
-    others = {name: value for name, value in options.environ.items() if name not in location}
-    variables = {name: value for name, value in location.items() if name.isupper() and value}
-    return options._replace(settings={**options.settings, **settings}, environ={**others, **variables})
+def options_at(place: "Place", options: "StoreOptions") -> "StoreOptions":
+    """Return *options* with the settings and environment variables of *place*."""
+    settings = {name: value for name, value in place.items() if name.islower()}
+    environ = {**options.environ, **{name: value for name, value in place.items() if name.isupper()}}
+    return options._replace(settings={**options.settings, **settings}, environ=environ)
 
 
-def described(storage: Storage, location: "Location") -> str:
-    """Return the place of *storage* at *location* as a noun phrase for messages."""
-    from xapi_cli.system.render import printable
-
-    details = ", ".join(f"{name}={printable(value)}" for name, value in location.items() if value)
-    return f"{storage.place} ({details})" if details else storage.place
-
-
-def optional_packages() -> tuple[str, ...]:
-    """Return the names of the packages whose modules cannot be imported where an extra is not installed."""
-    return tuple(f"{__package__}.{storage.name}" for storage in STORES if storage.extra)
+def described(storage: Storage, place: "Place") -> str:
+    """Return *storage* at *place* as a noun phrase for messages."""
+    details = ", ".join(printable(value) for value in place.values() if value)
+    return f"{storage.noun} ({details})" if details else storage.noun
 
 
 def open_store(storage: Storage, options: "StoreOptions") -> "Store":

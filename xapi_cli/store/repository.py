@@ -1,30 +1,25 @@
 """The record of one account: select its store, read it once, write it with an entry in the index of accounts."""
 
-import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.registry import open_store
-from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.store.account_index import AccountIndex, KnownStore, Location
+    from xapi_cli.store.index import AccountIndex
     from xapi_cli.store.protocol import Store
     from xapi_cli.system.files import StateFile
     from xapi_cli.system.lock import LockUnavailable
 
-FAILURES = "attempts"  # the directory with the logins that failed in the last minute
-_REJECTED = "rejected"  # the directory with a file for each account whose token the API rejected last
 _WRITE_WAIT = 20.0  # seconds; the writes of one account wait in a queue, and each is short
-DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 class StoreReports:
@@ -36,40 +31,23 @@ class StoreReports:
 
 
 class TokenRepository:
-    """The stored record of *identity*; *setting* is the value of the setting `storage`.
+    """The stored record of *identity*; *setting* is the value of the setting `storage`."""
 
-    Stores are opened with *options*, in which *on_lock_failure* is replaced: it receives the problems of the state
-    directory that do not stop a command, and is by default a warning. *other_settings* returns the settings of stores
-    in other profiles, which may have the password of a store that this account has a record in.
-    """
-
-    def __init__(
-        self,
-        identity: Identity,
-        setting: str,
-        options: StoreOptions,
-        *,
-        on_lock_failure: "Callable[[OSError | LockUnavailable], None] | None" = None,
-        other_settings: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
-    ) -> None:
+    def __init__(self, identity: Identity, setting: str, options: StoreOptions) -> None:
         self.identity = identity
         self.setting, self.row = setting, registry.selected(setting)
-        self.state, self.warn = options.state, options.warn
-        self.report_lock_failure = on_lock_failure or self._warn_once_without_locks
-        self.options = options._replace(on_lock_failure=self.report_lock_failure)
-        self.other_settings = other_settings
+        self.options, self.state = options, options.state
         self._store: Store | None = None
         self._record: Record | None = None
-        self._read = False
-        self._warned = False
-        self.opened_elsewhere: list[tuple[KnownStore, Store]] = []  # stores at other locations, to delete records
+        self._is_read = False
+        self.opened_elsewhere: dict[str, Store] = {}  # other stores, for a logout, by their places
 
     @cached_property
     def index(self) -> "AccountIndex":
         """The index of accounts; reading a record does not need it."""
-        from xapi_cli.store.account_index import AccountIndex
+        from xapi_cli.store.index import AccountIndex
 
-        return AccountIndex.of(self.state)
+        return AccountIndex(self.state)
 
     @property
     def storage(self) -> str:
@@ -79,7 +57,7 @@ class TokenRepository:
     @property
     def place(self) -> str | None:
         """Where the store in use stores records, as a noun phrase; None if they do not outlive the process."""
-        return self.row.place if self.row.is_persistent else None
+        return self.row.noun if self.row.is_persistent else None
 
     @property
     def backend(self) -> str | None:
@@ -96,40 +74,51 @@ class TokenRepository:
         """Whether a password is known to be stored with the token."""
         return bool(self.row.remembers_passwords and self._record and self._record.password)
 
-    def read(self, *, again: bool = False) -> Record | None:
-        """Return the stored record, read once per command; with *again*, re-read it.
-
-        Raises StoreError if the store is not usable; with `auto`, warns instead and continues without a store.
-        """
+    def opened(self) -> "Store":
+        """Return the store in use."""
         if self._store is None:
-            self._record = self._read_first()
-        elif again or not self._read:
-            self._record = self._read_from(self._store)
-        self._read = True
-        return self._record
-
-    def probe(self) -> None:
-        """Raise StoreError unless a login can store its token; with `auto`, this requires a keyring."""
-        self.opened().probe()
-
-    def of(self, identity: Identity) -> "TokenRepository":
-        """Return a repository for *identity* with the stores that this one, which has read nothing, has opened."""
-        other = copy(self)
-        other.identity = identity
-        return other
+            self._store = open_store(self.row, self.options)
+        return self._store
 
     def check_settings(self) -> None:
         """Raise UsageError or StoreError if the storage needs settings that are not usable; without any, do nothing."""
         if self.row.settings:
             self.opened()
 
-    def continue_without_lock(self, error: "OSError | LockUnavailable") -> None:
-        """Report that the state directory is not usable; raise StoreError if the storage in use needs it."""
-        if self.row.needs_state_directory:
-            from xapi_cli.system.lock import state_error
+    def probe(self) -> None:
+        """Raise StoreError unless a login can store its token; with `auto`, this requires a keyring."""
+        self.opened().probe()
 
-            raise state_error(self.state.path, error) from error
-        self.report_lock_failure(error)
+    def of(self, identity: Identity) -> "TokenRepository":
+        """Return a repository for *identity* with the store that this one, which has read nothing, has opened."""
+        other = copy(self)
+        other.identity = identity
+        return other
+
+    def read(self, *, again: bool = False) -> Record | None:
+        """Return the stored record, read once per command; with *again*, re-read it.
+
+        Raises StoreError if the store is not usable; with `auto`, warns instead and continues without a store.
+        """
+        if again or not self._is_read:
+            try:
+                self._record = self.opened().read(self.identity)
+            except StoreError as error:
+                if self.setting != registry.AUTO:
+                    raise
+                self._record = None
+                if not self._is_read:
+                    self._fall_back(error)
+            self._is_read = True
+        return self._record
+
+    def _fall_back(self, error: StoreError) -> None:
+        self.row = registry.fallback()
+        self._store = open_store(self.row, self.options)
+        self.options.warn(
+            f"{error.message}; the token is not stored (`xapi login --storage file`, or XAPI_STORAGE=file for all"
+            " commands, stores it in a file that only you can read)"
+        )
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -149,142 +138,73 @@ class TokenRepository:
                     hint="try again, or end that process if it hangs",
                 ) from error
             except LockUnavailable as error:
-                self._continue_unless_shared(error)
+                self.continue_without_state(error)
             yield
 
-    def put(self, record: Record, write: Callable[[Record], bool], was_logged_out: Callable[[], bool]) -> bool:
-        """Store *record* with *write*, the account being in the index; return what *write* returns.
+    def continue_without_state(self, error: "OSError | LockUnavailable") -> None:
+        """Report that the state directory is not usable; raise StoreError if the storage in use needs it."""
+        if self.row.needs_state_directory:
+            from xapi_cli.system.lock import state_error
 
-        Returns False, without adding the account to the index, if *was_logged_out* returns True; *write* checks it
-        again. Raises StoreError if *record* cannot be stored, or if no logout would find it.
+            raise state_error(self.state.path, error) from error
+        self.options.on_lock_failure(error)
+
+    def put(self, record: Record, write: Callable[[], bool], was_logged_out: Callable[[], bool]) -> bool:
+        """Store *record*, which *write* does, with an entry in the index; the caller excludes other writers.
+
+        Returns False without storing it if *write* returns False or *was_logged_out*, which is asked again once the
+        entry is there: from then on, a logout of all accounts finds it.
         """
-        location = self.row.location(self.options) if self.row.is_persistent else {}
-        if not self._expect_in_index(location, was_logged_out) or not write(record):
+        if was_logged_out():
             return False
-        replaced, self._record, self._read = self._record, record, True
+        self._list_in_index(is_written=False)
+        if was_logged_out() or not write():
+            return False
+        self._record, self._is_read = record, True
+        self._list_in_index(is_written=True)
         if not self.is_rejected(record.token):  # as when only the password is new
             self.forget_rejection()
-        if self.row.is_persistent:
-            with suppress(OSError):  # the store is in the index already, see above
-                self.index.add(
-                    self.identity,
-                    self.row.name,
-                    location,
-                    obtained_at=obtained_at(record),
-                    replaced=obtained_at(replaced),
-                )
         return True
+
+    def _list_in_index(self, *, is_written: bool) -> None:
+        """List the store in use, so that a logout finds the record, even if this process is killed meanwhile."""
+        from xapi_cli.store.index import KnownStore
+
+        if not self.row.is_persistent:
+            return
+        store = KnownStore(self.row.name, self.row.place(self.options), is_written)
+        try:
+            if is_written or store._replace(is_written=True) not in self.index.stores(self.identity):
+                self.index.add(self.identity, store)
+        except OSError as error:
+            self.continue_without_state(error)  # without an entry, `logout` of this account still finds its record
 
     def record_rejection(self, token: Token) -> None:
         """Record, if that is possible, that the API responded with 401 to *token*.
 
         `is_rejected` returns True until `forget_rejection`, or until another token is stored.
         """
-        if self.row.is_persistent and (name := obtained_at(Record(token))):
+        if self.row.is_persistent and token.obtained_at:
             with suppress(OSError, UsageError):
-                self._rejection.replace(name.encode(), sync=False)
+                self._rejection.replace(_name(token), sync=False)
 
     def is_rejected(self, token: Token) -> bool:
         """Return whether the rejection of *token* is recorded."""
-        return self._has_rejections and self._rejected_at() == (obtained_at(Record(token)) or "unknown")
+        with suppress(OSError, UsageError):
+            return bool(token.obtained_at) and self._rejection.read(limit=100) == _name(token)
+        return False
 
     def forget_rejection(self) -> None:
         """Remove the recorded rejection: a request has succeeded, or the account has been logged out."""
-        if self._has_rejections:
-            with suppress(OSError, UsageError):
+        with suppress(OSError, UsageError):
+            if os.path.exists(self._rejection.path):
                 self._rejection.remove()
 
     @property
     def _rejection(self) -> "StateFile":
         """The file that contains when the rejected token was obtained, which identifies it and is not a secret."""
-        return self.state.directory(_REJECTED).file(f"{self.identity.key}.token")
-
-    @property
-    def _has_rejections(self) -> bool:
-        return os.path.isdir(self.state.path / _REJECTED)  # usually, no token was rejected: one system call
-
-    def _rejected_at(self) -> str | None:
-        with suppress(OSError, UsageError, UnicodeError):
-            data = self._rejection.read(limit=100)
-            return None if data is None else data.decode("ascii")
-        return None
-
-    def _continue_unless_shared(self, error: "OSError | LockUnavailable") -> None:
-        if self.row.logins != "shared":  # such a store has its own locks
-            self.continue_without_lock(error)
-
-    def _read_first(self) -> Record | None:
-        """Open the store and read it; with `auto`, fall back to a store in memory if that fails."""
-        self._remove_old_failures()
-        try:
-            store = open_store(self.row, self.options)
-            record = store.read(self.identity)
-        except StoreError as error:
-            if self.setting != registry.AUTO:
-                raise
-            self.row = registry.fallback()
-            self.warn(
-                f"{error.message}; the token is not stored"
-                " (`xapi login --storage file`, or XAPI_STORAGE=file for all commands,"
-                " stores it in a file that only you can read)"
-            )
-            store, record = open_store(self.row, self.options), None
-        self._store = store
-        return record
-
-    def _remove_old_failures(self) -> None:
-        """Remove what was recorded about failed logins more than a minute ago: another login may never follow."""
-        with suppress(OSError, UsageError):  # usually, no login has failed: one system call
-            if os.listdir(self.state.path / FAILURES):
-                from xapi_cli.store.failure_files import FailureFiles
-
-                FailureFiles(self.state.directory(FAILURES)).remove_old()
-
-    def _read_from(self, store: "Store") -> Record | None:
-        try:
-            return store.read(self.identity)
-        except StoreError:
-            if self.setting != registry.AUTO:
-                raise
-            return None
-
-    def opened(self) -> Any:
-        """Return the store in use; it has the interface that the field `logins` of its row states."""
-        if self._store is None:
-            self._store = open_store(self.row, self.options)
-        return self._store
-
-    def _expect_in_index(self, location: "Location", was_logged_out: Callable[[], bool]) -> bool:
-        """Record that the store in use will have a record, so that a logout finds it if this process is killed.
-
-        Returns False, without recording anything new, if *was_logged_out* returns True. Raises StoreError if the disk
-        is full: no logout would find the record. A state directory that cannot be used at all is reported as for locks.
-        """
-        if not self.row.is_persistent:
-            return True
-        try:
-            if not any(store.is_at(self.row.name, location) for store in self.index.stores(self.identity)):
-                if was_logged_out():
-                    return False
-                self.index.expect(self.identity, self.row.name, location)
-        except OSError as error:
-            if error.errno in DISK_IS_FULL:
-                raise StoreError(
-                    f"the account cannot be added to the index of accounts in {printable(str(self.state.path))}:"
-                    f" {error.strerror}",
-                    hint="free space there: `xapi logout` would not find the token otherwise",
-                ) from error
-            self._continue_unless_shared(error)  # without an entry, `logout` of this account still finds its record
-        return True
-
-    def _warn_once_without_locks(self, error: "OSError | LockUnavailable") -> None:
-        from xapi_cli.system.lock import state_error
-
-        if not self._warned:
-            self._warned = True
-            self.warn(f"{state_error(self.state.path, error).message}; continuing without locks")
+        return self.state.directory("rejected").file(f"{self.identity.key}.token")
 
 
-def obtained_at(record: Record | None) -> str | None:
-    """Return the time at which the token of *record* was obtained as text, or None if it is unknown."""
-    return record.token.obtained_at.isoformat() if record and record.token.obtained_at else None
+def _name(token: Token) -> bytes:
+    return str(token.obtained_at and token.obtained_at.isoformat()).encode()

@@ -4,6 +4,7 @@ They store items in the JSON file that FAKE_KEYRING names: a list of [service, u
 """
 
 import builtins
+import getpass
 import json
 import os
 import time
@@ -110,18 +111,6 @@ class MacOS(Plain):
         super().put(service, username, text)
 
 
-class Duplicating(Plain):
-    """Hide each new item behind one that another program created, as the Secret Service does."""
-
-    def put(self, service: str, username: str, text: str) -> None:
-        items = self.items()
-        if [service, username, "made elsewhere"] in items or not items:
-            items = [[service, username, "made elsewhere"], [service, username, text]]
-        else:
-            items = [*(item for item in items if item[:2] != [service, username]), [service, username, text]]
-        self.keep(items)
-
-
 class Truncating(Plain):
     """Truncate texts of more than 1,500 characters, without an error."""
 
@@ -192,16 +181,6 @@ class Bytes(Plain):
         return None if text is None else text.encode()
 
 
-class HangingAfterFirstCall(Plain):
-    """Respond once, then never again."""
-
-    def get_password(self, service: str, username: str) -> str | None:
-        text = super().get_password(service, username)
-        if self.calls.count("get") > 1:
-            time.sleep(3600)
-        return text
-
-
 class OfSession(Plain):
     """Respond only on the session bus that FAKE_KEYRING_SESSION names."""
 
@@ -266,34 +245,9 @@ class Flaky(Plain):
         return super().get_password(service, username)
 
 
-class Noisy(Plain):
-    """Print every argument on every stream, and read stdin, as debugging aids and password dialogs do."""
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.say(password)
-        super().set_password(service, username, password)
+class Asking(Plain):
+    """Ask for input, as a backend with a password of its own does."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        text = super().get_password(service, username)
-        self.say(str(text))
-        return text
-
-    def say(self, text: str) -> None:
-        import logging
-        import sys
-        import warnings
-
-        print("NOISE", text)  # noqa: T201  # what it is for
-        os.write(1, b"NOISE " + text.encode())
-        os.write(2, b"NOISE " + text.encode())
-        warnings.warn(f"NOISE {text}", stacklevel=1)
-        logging.getLogger("noisy").error("NOISE %s", text)
-        sys.stdin.read()
-
-
-class Busy(Plain):
-    """Use CPU time without end, as a polling loop does."""
-
-    def get_password(self, service: str, username: str) -> str | None:
-        while True:
-            pass
+        getpass.getpass("Password of the keyring: ")
+        return None

@@ -1,52 +1,68 @@
-"""Storage `keyring`: one item per account in the operating system's keyring, which may not respond."""
+"""Storage `keyring`: one item per account in the operating system's keyring, which may not respond.
 
-import contextlib
-import hashlib
+A backend of the `keyring` library raises exceptions of any type. All become StoreError, without their text, which may
+contain secrets.
+"""
+
+import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from io import StringIO
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xapi_cli.errors import StoreError
-from xapi_cli.store.chunked import HEAD, ChunkedItem, NotStored
-from xapi_cli.store.exclusive_access import AccessTimeout, ExclusiveAccess
+from xapi_cli.store import chunked
+from xapi_cli.store.access import ExclusiveAccess, Unresponsive, in_time
+from xapi_cli.store.chunked import CHUNK_SIZE, HEAD, ItemRejected, NotStored
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
-from xapi_cli.store.keyring.items import (
-    KEYCHAIN_HELPER,
-    BackendItems,
-    KeyringLocked,
-    KeyringNotPersistent,
-    KeyringTimeout,
-    escaped,
-    services_of,
-    with_store_errors,
-)
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.tokens import Identity, Record, decode_record, encode_record
+from xapi_cli.system.render import printable
+from xapi_cli.tokens import Identity, Record, decode_record, encode_record, sha256
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
-__all__ = ["KeyringLocked", "KeyringNotPersistent", "KeyringStore", "KeyringTimeout", "NoKeyring"]
-
 T = TypeVar("T")
 
-_PROBE = "xapi: probe "
-_SESSION = "DBUS_SESSION_BUS_ADDRESS"
+_BUS = "DBUS_SESSION_BUS_ADDRESS"
+_UNDECODABLE = "\N{REPLACEMENT CHARACTER}"  # in place of an item of another program that is not text
+_RETRY_DELAYS = (0.05, 0.1, 0.2)  # seconds before each retry
+_TRANSIENT = frozenset(  # secret services raise them during startup, or occasionally without cause
+    {
+        "BrokenPipeError",
+        "ConnectionResetError",
+        "DBusErrorResponse",
+        "InitError",
+        "ItemNotFoundException",
+        "SecretServiceNotAvailableException",
+    }
+)
+# Why the macOS keychain refuses access, what the user can do, and what instead, by the status (SecBase.h). It grants
+# access to the program that stored an item: to this Python, until it is upgraded.
+_KEYCHAIN_HELPER = f"store the token with --storage helper and the helper osxkeychain, or {REMEDY}"
+_KEYCHAIN_REFUSALS: dict[object, tuple[str, str | None, str]] = {
+    -128: ("access to the keychain was denied", "allow it when macOS asks", _KEYCHAIN_HELPER),
+    -25293: ("the keychain denies access to this Python", None, _KEYCHAIN_HELPER),
+    -25308: ("the keychain is locked, and macOS cannot ask in this session", "run `security unlock-keychain`", REMEDY),
+}
+
+
+class KeyringLocked(StoreError):
+    """The keyring is locked, and the user has not unlocked it."""
 
 
 class KeyringStore:
     """Store records, passwords included, in the keyring; each method call accesses it once, under one lock."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self._warn = options.warn
-        self._environ = options.environ
-        self._silence = _silence if options.silence else contextlib.nullcontext
-        self._access = ExclusiveAccess("keyring", options, notice=self._warn_of_waiting)
-        self._state = options.state
+        self._options = options
+        self._access = ExclusiveAccess("keyring", options)
         self._backends = Backends(options.state, options.environ)
         self._backend: KeyringBackend | None = None
-        self._plain: dict[Identity, bool] = {}  # see ChunkedItem.plain
 
     @property
     def backend(self) -> str | None:
@@ -54,91 +70,52 @@ class KeyringStore:
         return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
 
     def probe(self) -> None:
-        """Write an item and read it back; raise StoreError on failure. If it cannot be deleted, only warn.
+        """Write an item, read it back and delete it; raise StoreError on failure. If it cannot be deleted, only warn.
 
-        The item belongs to the state directory, because only processes that share a state directory wait for each
-        other. An item that a killed process has left behind is replaced by the next probe.
+        The item belongs to the state directory, because only processes that share one wait for each other.
         """
-        text = f"probe {os.urandom(8).hex()}"
-        service = _PROBE + hashlib.sha256(os.fsencode(self._state.path)).hexdigest()[:16]
+        service = f"xapi: probe {sha256(str(self._options.state.path))[:16]}"
 
         def probe(backend: "KeyringBackend") -> StoreError | None:
-            items = BackendItems(backend, service, "probe", self._access)
-            ChunkedItem(items, plain=True).write(text)
+            items = _Items(backend, service, "probe")
+            chunked.write(items, f"{{probe {os.urandom(8).hex()}")
             try:
                 items.delete(HEAD)
             except StoreError as error:
                 return error
             return None
 
-        if (failure := self._with_backend("a trial write to the keyring", probe)) is not None:
-            self._warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
+        if failure := self._with_backend(probe):
+            self._options.warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-
-        def read(*items: ChunkedItem) -> Record | None:
-            return next(filter(None, (decode_record(identity, item.read()) for item in items)), None)
-
-        return self._with_backend("reading the keyring", self._for(identity, read))
+        return decode_record(identity, self._with_backend(lambda backend: chunked.read(_items_of(backend, identity))))
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back; the previous one is kept until the new one is complete."""
         text = encode_record(identity, record)
-
-        def write(item: ChunkedItem, *earlier: ChunkedItem) -> None:
-            item.write(text)
-            with contextlib.suppress(StoreError, NotStored):  # if the earlier record remains, a logout reports that
-                for each in earlier:
-                    if decode_record(identity, each.read()):
-                        each.delete()
-
-        self._with_backend("writing to the keyring", self._for(identity, write))
+        self._with_backend(lambda backend: chunked.write(_items_of(backend, identity), text))
 
     def delete(self, identity: Identity) -> bool:
         """Delete everything that is stored for *identity*; return whether there was anything."""
+        return self._with_backend(lambda backend: chunked.delete(_items_of(backend, identity)))
 
-        def delete(item: ChunkedItem, *earlier: ChunkedItem) -> bool:
-            is_found = item.delete()
-            for each in earlier:
-                text = each.read()  # None for chunks of a writer that was killed
-                if text is None or decode_record(identity, text):  # otherwise, it may belong to another account
-                    is_found = each.delete() or is_found
-            return is_found
-
-        return self._with_backend("deleting from the keyring", self._for(identity, delete))
-
-    def _for(self, identity: Identity, operation: Callable[..., T]) -> "Callable[[KeyringBackend], T]":
-        """Return *operation* on the item of *identity* and those of earlier versions, as an operation on a backend."""
-
-        def on_backend(backend: "KeyringBackend") -> T:
-            username, plain = escaped(identity.username), self._plain.pop(identity, False)
-            services = [BackendItems(backend, name, username, self._access) for name in services_of(identity)]
-            item, *earlier = ChunkedItem(services[0], plain=plain), *map(ChunkedItem, services[1:])
-            result = operation(item, *earlier)
-            self._plain[identity] = item.plain
-            return result
-
-        return on_backend
-
-    def _with_backend(self, action: str, operation: "Callable[[KeyringBackend], T]") -> T:
+    def _with_backend(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation*, run while no other xapi process uses the keyring."""
         try:
-            with _session_of(self._environ), self._access.limited() as watchdog:
-                if self._backend is None:
-                    with self._silence():
-                        self._backend = watchdog.call(
-                            lambda: with_store_errors("loading the keyring", self._backends.known),
-                            on_work=watchdog.renew,
-                        )
-                # without a backend, all backends must be imported
-                on_work = self._access.record_activity if self._backend is None else None
-                with self._access.locked(watchdog), self._silence():
-                    return watchdog.call(
-                        lambda: with_store_errors(action, lambda: self._operate(operation)), on_work=on_work
-                    )
-        except AccessTimeout as error:
-            raise KeyringTimeout(f"the keyring {error}", hint="unlock it", alternative=REMEDY) from None
+            with _surroundings(self._options.environ):
+                if self._backend is None:  # imports are work of this process, and may take long on a busy machine
+                    logging.getLogger("keyring").addHandler(logging.NullHandler())  # it prints tracebacks of plug-ins
+                    self._backend = _converted("loading the keyring", self._backends.known)
+                    if self._backend is None:
+                        self._backends.load_all()
+                with self._access.granted() as seconds:
+                    notice = self._warn_of_waiting if self._options.unlock_wait else None
+                    run = partial(_converted, "using the keyring", partial(self._operate, operation))
+                    return in_time(run, seconds, notice=notice)
+        except Unresponsive as error:
+            raise StoreError(f"the keyring {error}", hint="unlock it", alternative=REMEDY) from None
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation* on the backend; if a remembered backend fails, search for another one."""
@@ -155,65 +132,152 @@ class KeyringStore:
         return operation(found)
 
     def _warn_of_waiting(self) -> None:
-        text = "waiting for the keyring; it may be waiting for you to unlock it"
-        if (self.backend or "").startswith("keyring.backends.macOS."):
-            # keyring deletes and adds an item at each write, so macOS forgets which programs may read it
-            text = f"waiting for the keychain, which asks again after each login; to avoid this, {KEYCHAIN_HELPER}"
-        self._warn(text)
+        self._options.warn("waiting for the keyring; it may be waiting for you to unlock it")
 
 
-@contextlib.contextmanager
-def _session_of(environ: Mapping[str, str]) -> Iterator[None]:
-    """Let backends, which read the environment of the process, use the session that *environ* selects."""
-    before, selected = os.environ.get(_SESSION), environ.get(_SESSION)
-    if before == selected:
-        yield
-        return
-    _set_session(selected)
-    try:
-        yield
-    finally:
-        _set_session(before)
+def _items_of(backend: "KeyringBackend", identity: Identity) -> "_Items":
+    """Return the items of the account.
 
-
-def _set_session(address: str | None) -> None:
-    if address is None:
-        os.environ.pop(_SESSION, None)
-    else:
-        os.environ[_SESSION] = address
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Redirect stdin, stdout and stderr to the null device, for this process and its children, during the body.
-
-    A backend that prints or logs may print secrets.
+    The service name is unique to the account, because Windows moves an item when its service gets a second username.
+    Windows ignores the case of names, so a name that case folding changes also contains a part of the account's key.
     """
-    _flush()  # xapi's own output still reaches the original streams
-    saved = [_duplicate(number) for number in range(3)]
-    null = os.open(os.devnull, os.O_RDWR)
+    name = f"xapi:{_escaped(identity.username)}@{identity.base_url}"
+    unique = name if name == name.casefold() else f"{name} {identity.key[:8]}"
+    return _Items(backend, unique, _escaped(identity.username))
+
+
+class _Items:
+    """The items of one *service* and *username* in *backend*, see `chunked.Items`; every error is a StoreError."""
+
+    def __init__(self, backend: "KeyringBackend", service: str, username: str) -> None:
+        self._backend, self._service, self._username = backend, service, username
+
+    def get(self, name: str) -> str | None:
+        """Return the text of the item *name*, or None if there is none."""
+
+        def get(service: str, username: str) -> Any:
+            try:
+                return self._backend.get_password(service, username)
+            except UnicodeDecodeError:
+                return _UNDECODABLE
+
+        value = self._call("reading the keyring", get, name)
+        return value if value is None or isinstance(value, str) else _UNDECODABLE
+
+    def set(self, name: str, text: str) -> None:
+        """Store *text* as the item *name*; raise ItemRejected if it may be too long."""
+
+        def write(service: str, username: str) -> None:
+            if not _set_secret(self._backend, service, username, text):
+                self._backend.set_password(service, username, text)
+
+        try:
+            self._call("writing to the keyring", write, name)
+        except (KeyringLocked, NoKeyring):
+            raise
+        except StoreError:
+            if len(text) <= CHUNK_SIZE:
+                raise
+            raise ItemRejected from None
+
+    def delete(self, name: str) -> None:
+        """Delete the item *name*."""
+        self._call("deleting from the keyring", self._backend.delete_password, name)
+
+    def _call(self, action: str, function: Callable[[str, str], T], name: str) -> T:
+        """Return what *function* returns for the item *name*; retry after a transient error."""
+        delays = iter(_RETRY_DELAYS)
+        while True:
+            try:
+                return function(self._service + name, self._username)
+            except BaseException as error:  # noqa: BLE001 - backends raise exceptions of any type
+                failure = _store_error(action, error, self._backend)
+                is_transient = not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+            delay = next(delays, None)
+            if delay is None or not is_transient or isinstance(failure, KeyringLocked):
+                raise failure  # not within the `except`: the error of the backend must not be attached
+            time.sleep(delay)
+
+
+def _set_secret(backend: "KeyringBackend", service: str, username: str, text: str) -> bool:
+    """Set the secret of the item if it exists in the Secret Service; return False otherwise.
+
+    The backend of keyring replaces the item. KeePassXC opens a window for that, and gnome-keyring adds a second item
+    if the first one belongs to another program.
+    """
+    if type(backend).__module__ != "keyring.backends.SecretService":
+        return False
+    service_backend: Any = backend
+    collection = service_backend.get_preferred_collection()
+    with closing(collection.connection):
+        query = service_backend._query(service, username)  # noqa: SLF001 - its names for the attributes
+        for item in collection.search_items(query):
+            service_backend.unlock(item)
+            item.set_secret(text.encode())
+            return True
+    return False
+
+
+def _converted(action: str, function: Callable[[], T]) -> T:
+    """Return what *function* returns; convert any exception to StoreError, with nothing attached."""
     try:
-        for number, copy in enumerate(saved):
-            if copy is not None:
-                os.dup2(null, number, inheritable=True)
-        yield
+        return function()
+    except StoreError:
+        raise
+    except NotStored as error:
+        failure: StoreError = StoreError(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
+    except BaseException as error:  # noqa: BLE001 - backends raise exceptions of any type
+        failure = _store_error(action, error)
+    raise failure
+
+
+def _store_error(action: str, error: BaseException, backend: "KeyringBackend | None" = None) -> StoreError:
+    """Return a StoreError for an exception of *backend*, without its text, which may contain secrets."""
+    kinds = {kind.__name__ for kind in (*type(error).__mro__, type(error.__cause__))}
+    cause = error.__cause__
+    status = (
+        cause.args[0] if type(cause).__module__.startswith("keyring.backends.macOS") and cause and cause.args else 0
+    )
+    if refusal := _KEYCHAIN_REFUSALS.get(status):
+        problem, remedy, alternative = refusal
+        return KeyringLocked(problem, hint=remedy, alternative=alternative)
+    is_locked = "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
+    if is_locked or kinds & {"KeyringLocked", "LockedException", "PromptDismissedException"}:
+        return KeyringLocked("the keyring is locked", hint="unlock it", alternative=REMEDY)
+    if "NoKeyringError" in kinds:
+        return NoKeyring("no usable keyring on this machine", alternative=REMEDY)
+    if backend is not None and "EOFError" in kinds:
+        name = f"{type(backend).__module__}.{type(backend).__qualname__}"
+        return StoreError(
+            f"the keyring backend {printable(name)} asks for input, which needs a terminal",
+            hint="select another one with PYTHON_KEYRING_BACKEND",
+            alternative=REMEDY,
+        )
+    return StoreError(
+        f"{action} failed ({_escaped(type(error).__name__)})", hint="run `xapi doctor`", alternative=REMEDY
+    )
+
+
+@contextmanager
+def _surroundings(environ: Mapping[str, str]) -> Iterator[None]:
+    """Let backends find the session bus at its usual place, as other programs do, and leave the streams to xapi.
+
+    A backend may print secrets. Without a terminal, getpass reads stdin, which may have the body of a request.
+    """
+    directory, stdin = environ.get("XDG_RUNTIME_DIR"), sys.stdin
+    is_usual = not environ.get(_BUS) and directory and os.path.exists(f"{directory}/bus")
+    if is_usual:
+        os.environ[_BUS] = f"unix:path={directory}/bus"
+    sys.stdin = StringIO()
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            yield
     finally:
-        os.close(null)
-        _flush()  # output of the third-party code is discarded
-        for number, copy in enumerate(saved):
-            if copy is not None:
-                os.dup2(copy, number, inheritable=True)
-                os.close(copy)
+        sys.stdin = stdin
+        if is_usual:
+            os.environ.pop(_BUS, None)
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed or None
-            stream.flush()
-
-
-def _duplicate(number: int) -> int | None:
-    try:
-        return os.dup(number)
-    except OSError:
-        return None  # it is closed, and stays closed
+def _escaped(text: str) -> str:
+    """Return *text* with characters escaped that a backend may reject: control characters, and non-UTF-8 bytes."""
+    return "".join(c if c.isprintable() and c != "\\" else f"\\u{ord(c):04x}" for c in text)

@@ -189,7 +189,7 @@ def check_token(findings: Findings) -> Check:
     repository = findings.repository()
     if repository is None:
         hint = f"follow the hint for {findings.storage.name}"
-        return Check("token", "warn", f"no stored token: {findings.storage.place} cannot be used", hint)
+        return Check("token", "warn", f"no stored token: {findings.storage.noun} cannot be used", hint)
     record = repository.read()
     if record is None:
         hint = (
@@ -216,7 +216,7 @@ def check_password(findings: Findings) -> Check:
     repository = findings.repository()
     record = repository.read() if repository else None
     if record and record.password:
-        return Check("password", "pass", f"remembered in {findings.storage.place}")
+        return Check("password", "pass", f"remembered in {findings.storage.noun}")
     if findings.runtime.terminal.interactive:
         return Check("password", "pass", "from a prompt on this terminal")
     hint = registry.password_hint(findings.storage)

@@ -1,0 +1,332 @@
+"""Keyrings that hang, lock, lose items, prompt or raise exceptions, and which backend is used."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.store.conftest import Open
+from tests.support.keyring_session import KeyringSession
+from xapi_cli.tokens import Identity, Record, Token
+
+ME = Identity("https://api.test", "me@example.com")
+REMEDY = "run `xapi login --storage file` to store the token in a file"
+READ = "print(failing(lambda: store().read(ME)), flush=True)"
+EVERY = "for verb in (s.probe, lambda: s.read(ME), lambda: s.write(ME, Record(Token('t'))), lambda: s.delete(ME)): "
+Run = Callable[..., subprocess.Popen[str]]
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[list[str], float]:
+    """Return the lines of stdout, and the seconds that the access took that failed."""
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    return out.splitlines(), max(map(float, err.split() or "0"))
+
+
+def fake(name: str, **more: str) -> dict[str, str]:
+    return {"PYTHON_KEYRING_BACKEND": f"fake_keyrings.{name}", **more}
+
+
+def test_a_keyring_that_hangs_fails_in_time_and_is_not_asked_again(run: Run) -> None:
+    lines, took = ended(run(f"import keyring.core\ns = store()\n{EVERY} failing(verb)", fake("Unresponsive")))
+
+    assert lines == [f"StoreError: the keyring did not respond within 3 s; unlock it, or {REMEDY}"] * 4
+    assert took >= 2.9  # and the others none: otherwise this test takes more than that
+
+
+def test_a_process_that_holds_the_keyring_and_hangs_delays_others_only_until_their_timeout(run: Run) -> None:
+    holder = run(
+        "from xapi_cli.system.lock import locked\n"
+        "with locked(StateDirectory(Path(os.environ['STATE'])).lock_file('keyring'), timeout=5):\n"
+        "    print('held', flush=True); time.sleep(300)"
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    (line, _), took = ended(run(READ, fake("Plain")))
+    assert line.startswith("StoreError: the keyring does not respond to another xapi process, which uses it; ")
+    assert took >= 2.9
+    holder.kill()
+    holder.communicate()
+    assert ended(run(READ, fake("Plain")))[0] == ["None"]
+
+
+def test_a_queue_of_healthy_processes_is_waited_for(run: Run) -> None:
+    readers = [run(READ, fake("Slow", FAKE_KEYRING_SECONDS="0.7")) for _ in range(7)]
+
+    assert [ended(reader)[0] for reader in readers] == [["None"]] * 7  # the last one waits for more than four seconds
+
+
+def test_with_a_user_present_the_store_says_what_it_waits_for(run: Run) -> None:
+    code = "print(failing(lambda: store(unlock_wait=60).read(ME)))"
+
+    assert ended(run(code, fake("Slow", FAKE_KEYRING_SECONDS="4")))[0] == [
+        "note: waiting for the keyring; it may be waiting for you to unlock it",
+        "None",
+    ]
+    assert ended(run(code, fake("Slow", FAKE_KEYRING_SECONDS="0.1")))[0] == ["None"]
+
+
+RAISED = [
+    *("KeyringError", "PasswordSetError", "RuntimeError", "ItemNotFoundException", "DBusErrorResponse"),
+    *("SecretServiceNotAvailableException", "SizeLimitError", "ConnectionResetError", "FileNotFoundError"),
+    *("UnicodeEncodeError", "TypeError", "ModuleNotFoundError", "AttributeError", "ValueError", "MemoryError"),
+    *("RecursionError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "PanicException"),
+]
+
+
+def test_any_exception_of_a_backend_is_a_store_error_without_its_text(run: Run) -> None:
+    process = run(
+        "import traceback\n"
+        f"for name in {RAISED!r}:\n"
+        "    os.environ['FAKE_KEYRING_RAISES'] = name\n"
+        "    s = store()\n"
+        f"    {EVERY}\n"
+        "        try: verb()\n"
+        "        except StoreError as error:\n"
+        "            print(error)\n"
+        "            traceback.print_exception(error, chain=True)\n",
+        fake("Raising"),
+    )
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    messages = [line.partition(" failed ")[2] for line in out.splitlines()]
+    assert messages == [f"({name}); run `xapi doctor`, or {REMEDY}" for name in RAISED for _ in range(4)]
+    assert "CANARY" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (fake("Raising", FAKE_KEYRING_RAISES="KeyringLocked"), "KeyringLocked: the keyring is locked; unlock it"),
+        (
+            fake("Raising", FAKE_KEYRING_RAISES="EOFError"),
+            "StoreError: the keyring backend fake_keyrings.Raising asks for input, which needs a terminal",
+        ),
+        (fake("Asking"), "StoreError: the keyring backend fake_keyrings.Asking asks for input, which needs a terminal"),
+        ({}, "NoKeyring: no usable keyring on this machine"),
+        ({"DBUS_SESSION_BUS_ADDRESS": "garbage"}, "NoKeyring: no usable keyring on this machine"),
+        (
+            {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"},
+            "NoKeyring: the keyring backend keyring.backends.fail.Keyring stores nothing",
+        ),
+        (
+            {"PYTHON_KEYRING_BACKEND": "missing.Keyring"},
+            "NoKeyring: the keyring backend cannot be loaded (ModuleNotFoundError)",
+        ),
+        ({"PYTHON_KEYRING_BACKEND": "nonsense"}, "NoKeyring: the keyring backend cannot be loaded (ValueError)"),
+        ({"XDG_CONFIG_HOME": "relative"}, "NoKeyring: keyring would read its configuration from the current directory"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_each_state_of_a_keyring_has_its_own_message(run: Run, env: dict[str, str], message: str) -> None:
+    (line, last), took = ended(run(READ, env))
+
+    assert (line.startswith(message), line.endswith(REMEDY), last) == (True, True, "None"), line
+    assert took < 2.9
+
+
+def test_transient_errors_are_retried(run: Run) -> None:
+    code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token, s.delete(ME))"
+
+    assert ended(run(code, fake("Flaky")))[0] == ["t True"]
+
+
+def test_a_keyring_that_stores_nothing_is_detected(run: Run) -> None:
+    code = "s = store()\nfor verb in (s.probe, lambda: s.write(ME, Record(Token('t' * 5000)))): failing(verb)"
+    message = f"StoreError: the keyring accepts records but does not store them; {REMEDY}"
+
+    assert ended(run(code, fake("NotPersistent")))[0] == [message] * 2
+
+
+def test_a_probe_of_a_keyring_that_cannot_delete_causes_a_warning(run: Run) -> None:
+    problem = "deleting from the keyring failed (PasswordDeleteError)"
+
+    assert ended(run("store().probe()", fake("Undeletable")))[0] == [
+        f"note: {problem}: `xapi logout` may not be able to delete records there"
+    ]
+
+
+def test_without_a_state_directory_the_store_continues_without_a_lock(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("not a directory")
+    code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token)"
+
+    lines, _ = ended(run(code, fake("Plain")))
+    assert (lines[-1], {line.startswith("note: no lock: ") for line in lines[:-1]}) == ("t", {True})
+
+
+def test_a_read_is_one_call_and_a_write_three(opened: Open) -> None:
+    store = opened("Plain")
+    from fake_keyrings import Plain  # type: ignore[import-not-found]  # on the path only while this runs
+
+    def calls_of(access: Callable[[], object]) -> list[str]:
+        Plain.calls.clear()
+        access()
+        return list(Plain.calls)
+
+    assert calls_of(lambda: store.read(ME)) == ["get"]
+    assert calls_of(lambda: store.write(ME, Record(Token("t")))) == ["get", "set", "get"]
+
+
+def test_accounts_that_differ_only_in_case_have_separate_items_on_windows(opened: Open) -> None:
+    accounts = [Identity(f"https://api.test/{path}", name) for path in "aA" for name in ("anna", "Anna", "stra\xdfe")]
+    store = opened("Windows")
+    for account in accounts:
+        store.write(account, Record(Token(account.key)))
+
+    assert [store.read(account) for account in accounts] == [Record(Token(account.key)) for account in accounts]
+
+
+# which backend is used
+
+BACKEND = """
+s = store()
+try: s.read(ME)
+except StoreError as error: print(f"{type(error).__name__}: {error}")
+print(s.backend)
+"""
+SECRET_SERVICE = "keyring.backends.SecretService.Keyring"
+PLUG_IN = """
+from keyring.backend import KeyringBackend
+class Plug(KeyringBackend):
+    priority = {priority}
+    def get_password(self, service, username): return None
+    def set_password(self, service, username, password): pass
+    def delete_password(self, service, username): pass
+"""
+
+
+def install(site: Path, name: str, code: str) -> None:
+    """Install a distribution with a backend in the module *name*."""
+    (path := site / f"{name.replace('.', '/')}.py").parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+    (info := site / f"{name}-1.dist-info").mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[keyring.backends]\n{name} = {name}\n")
+
+
+def test_the_best_usable_backend_is_found_and_remembered(
+    run: Run, state: Path, tmp_path: Path, shared_gnome_keyring: KeyringSession
+) -> None:
+    site = tmp_path / "site-packages"
+    install(site, "broken", "raise RuntimeError('CANARY')")
+    install(site, "weaker", PLUG_IN.format(priority=2))
+    install(site, "keyrings.alt.plain", PLUG_IN.format(priority=9))
+    traced = f"sys.path.append({str(site)!r})\n{BACKEND}\nprint('keyring.backends.kwallet' in sys.modules)"
+    env = shared_gnome_keyring.environ
+    assert ended(run(traced, env))[0] == [SECRET_SERVICE, "True"]
+    assert ended(run(traced, env))[0] == [SECRET_SERVICE, "False"]  # without a search
+    assert ended(run(traced, {}))[0] == ["weaker.Plug", "True"]  # in another session
+
+    install(site, "stronger", PLUG_IN.format(priority=7))
+    assert ended(run(traced, env))[0][0] == "stronger.Plug"
+    assert (state / "keyring-backend").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("remembered", ["missing.Keyring", "fake_keyrings.Raising", "os.getcwd", ""])
+def test_a_remembered_backend_that_does_not_work_is_searched_for_again(
+    run: Run, state: Path, shared_gnome_keyring: KeyringSession, remembered: str
+) -> None:
+    env = shared_gnome_keyring.environ | {"FAKE_KEYRING_RAISES": "RuntimeError"}
+    ended(run(BACKEND, env))
+    good = (state / "keyring-backend").read_text()
+    (state / "keyring-backend").write_text(good.replace(SECRET_SERVICE, remembered))
+
+    assert ended(run(BACKEND, env))[0] == [SECRET_SERVICE]
+    assert (state / "keyring-backend").read_text() == good
+
+
+def test_the_configuration_of_keyring_names_a_backend(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / ".config/python_keyring/keyringrc.cfg"
+    config.parent.mkdir(parents=True)
+    for text, found in (
+        ("[backend]\ndefault-keyring=fake_keyrings.Plain\n", "fake_keyrings.Plain"),
+        ("[backend]\ndefault-keyring=missing.Keyring\n", "ModuleNotFoundError"),
+        ("nonsense", "MissingSectionHeaderError"),
+    ):
+        config.write_text(text)
+        assert found in ended(run(BACKEND))[0][0]
+    config.write_text("[backend]\ndefault-keyring=fake_keyrings.Plain\n")
+    config.chmod(0o666)
+    assert ended(run(BACKEND))[0][0].startswith("NoKeyring: other users can write to the file ")
+
+
+def test_the_session_bus_is_found_at_its_usual_place(
+    run: Run, tmp_path: Path, shared_gnome_keyring: KeyringSession
+) -> None:
+    env = dict(shared_gnome_keyring.environ)
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(0o700)
+    address = env.pop("DBUS_SESSION_BUS_ADDRESS").removeprefix("unix:path=").partition(",")[0]
+    (runtime / "bus").symlink_to(address)
+
+    lines, _ = ended(
+        run(f"{BACKEND}\nprint(os.environ.get('DBUS_SESSION_BUS_ADDRESS'))", env | {"XDG_RUNTIME_DIR": str(runtime)})
+    )
+    assert lines == [SECRET_SERVICE, "None"]
+
+
+# the real gnome-keyring
+
+
+def test_an_item_of_another_program_is_replaced_and_a_logout_deletes_both(opened: Open, gnome: KeyringSession) -> None:
+    service = "xapi:me@example.com@https://api.test"
+    make = (
+        "import secretstorage as s; c = s.get_default_collection(s.dbus_init()); "
+        f"c.create_item('xapi elsewhere', {{'service': {service!r}, 'username': 'me@example.com'}}, b'junk')"
+    )
+    store = opened("keyring")
+    gnome.python(make)
+    assert store.read(ME) is None
+    store.write(ME, Record(Token("new"), "password"))
+    store.probe()
+    assert store.read(ME) == Record(Token("new"), "password")
+    assert gnome.count("xapi") == 1  # its secret was set
+    gnome.python(make)
+    assert store.delete(ME) is True
+    assert gnome.count("xapi") == 0
+
+
+def test_a_locked_keyring_fails_and_a_daemon_that_restarts_is_waited_for(
+    run: Run, gnome_keyring: KeyringSession
+) -> None:
+    env = gnome_keyring.environ
+    assert ended(run("store().write(ME, Record(Token('kept'))); print('written')", env))[0] == ["written"]
+    gnome_keyring.lock()
+    (line, _), took = ended(run(READ, env))
+    assert (line, took < 2.9) == (f"KeyringLocked: the keyring is locked; unlock it, or {REMEDY}", True)
+    gnome_keyring.restart()
+    assert ended(run("print(store().read(ME).token.access_token)", env))[0] == ["kept"]
+
+
+LOOP = """
+for number in range(8):
+    record = Record(Token(f"{os.getpid()}-{number}-" + "x" * 900))
+    if number % 3 == 0: store().write(ME, record)
+    else: assert store().read(ME) is not None
+print("done")
+"""
+
+
+def test_many_concurrent_clients_neither_fail_nor_crash_the_daemon(run: Run, gnome_keyring: KeyringSession) -> None:
+    pid = gnome_keyring.pid
+    clients = [run(LOOP, gnome_keyring.environ) for _ in range(10)]
+
+    assert [ended(client)[0] for client in clients] == [["done"]] * 10
+    assert (gnome_keyring.lives, gnome_keyring.pid, gnome_keyring.count("xapi")) == (True, pid, 1)
+
+
+def test_a_killed_client_blocks_no_process_and_leaves_the_old_record_or_the_new_one(
+    run: Run, gnome_keyring: KeyringSession
+) -> None:
+    forever = "s = store()\nwhile True: s.write(ME, Record(Token('a' * 1000))); print('.', flush=True)"
+    for pause in (0.0, 0.007, 0.017):
+        client = run(forever, gnome_keyring.environ)
+        assert client.stdout is not None
+        client.stdout.readline()
+        time.sleep(pause)  # a moment of another kind in each round
+        client.kill()
+        client.communicate()
+        assert ended(run("print(store().read(ME).token.access_token[:3])", gnome_keyring.environ))[0] == ["aaa"]
+    assert gnome_keyring.count("xapi") == 1

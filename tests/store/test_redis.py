@@ -1,0 +1,126 @@
+"""Storage `redis` in a real server: its keys, a lock that expires, and a server that fails."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.redis_server import RedisServer
+from tests.support.threads import wait_until
+from xapi_cli.errors import StoreError
+from xapi_cli.store.login_session import open_session
+from xapi_cli.store.protocol import LockLost, LoginSession, StoreOptions
+from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.files import StateDirectory
+from xapi_cli.tokens import Identity, Record, Token
+
+ME = Identity("https://api.test", "me@example.com")
+RECORD = Record(Token("a-token"), "a-password")
+LOCK = f"test:{ME.key}:lock"
+
+
+def repository_in(server: RedisServer, tmp_path: Path, **settings: Any) -> TokenRepository:
+    settings = {"redis_url": server.url, "redis_prefix": "test", **settings}
+    return TokenRepository(ME, "redis", StoreOptions(StateDirectory(tmp_path), {}, pytest.fail, settings=settings))
+
+
+def session_in(server: RedisServer, tmp_path: Path) -> LoginSession:
+    session = open_session(repository_in(server, tmp_path), limit=5)
+    session.begin()
+    return session
+
+
+def test_a_login_writes_the_token_and_leaves_no_lock(shared_redis: RedisServer, tmp_path: Path) -> None:
+    session = session_in(shared_redis, tmp_path)
+    with session.locked(60):
+        assert 0 < shared_redis.execute("PTTL", LOCK) <= 8000
+        session.write(RECORD)
+
+    assert shared_redis.names() == [f"test:{ME.key}:record"]
+    assert b"a-password" not in shared_redis.execute("GET", f"test:{ME.key}:record")
+
+
+def test_the_lock_is_prolonged_while_its_holder_lives(shared_redis: RedisServer, tmp_path: Path) -> None:
+    session = session_in(shared_redis, tmp_path)
+    with session.locked(60):
+        shared_redis.execute("PEXPIRE", LOCK, 4000)
+        wait_until(lambda: shared_redis.execute("PTTL", LOCK) > 4000)
+        assert session.write(RECORD)
+
+
+def test_a_holder_whose_lock_has_expired_stores_nothing(shared_redis: RedisServer, tmp_path: Path) -> None:
+    late, next_one = session_in(shared_redis, tmp_path), session_in(shared_redis, tmp_path)
+    with late.locked(60):
+        shared_redis.execute("DEL", LOCK)  # as if it had been stopped
+        with next_one.locked(60):
+            assert next_one.write(RECORD)
+            with pytest.raises(LockLost):
+                late.write(Record(Token("late")))
+    assert repository_in(shared_redis, tmp_path).read() == Record(RECORD.token)
+    assert shared_redis.execute("EXISTS", LOCK) == 0
+
+
+def test_an_explicit_login_takes_the_lock_over(shared_redis: RedisServer, tmp_path: Path) -> None:
+    first, explicit = session_in(shared_redis, tmp_path), session_in(shared_redis, tmp_path)
+    with first.locked(60), explicit.locked(0, required=False):
+        with pytest.raises(LockLost):
+            first.write(Record(Token("first")))
+        assert explicit.write(RECORD)
+
+
+FAILURES: dict[str, tuple[Callable[[RedisServer], object], str]] = {
+    "killed": (RedisServer.stop, "cannot be reached (Connection refused); check the server and redis_url"),
+    "frozen": (RedisServer.freeze, "did not respond"),
+    "full": (lambda server: server.oracle.config_set("maxmemory", "1"), "has no memory left (maxmemory)"),
+    "a replica": (lambda server: server.oracle.replicaof("127.0.0.1", "1"), "is a replica, which cannot be written"),
+    "closed to others": (lambda server: server.oracle.config_set("requirepass", "CANARY"), "rejected the username or"),
+    "restricted": (
+        lambda server: server.execute("ACL", "SETUSER", "default", "-@all", "+ping", "+get"),
+        "does not allow this user what xapi needs",
+    ),
+}
+
+
+@pytest.mark.parametrize("state", FAILURES)
+def test_each_failure_of_a_server_is_an_error_that_says_what_to_do(
+    redis_server: RedisServer, tmp_path: Path, state: str
+) -> None:
+    fail, message = FAILURES[state]
+    fail(redis_server)
+    repository = repository_in(redis_server, tmp_path)
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            repository.probe()
+        assert str(caught.value).startswith(f"Redis at {redis_server.socket} {message}")
+        assert "CANARY" not in str(caught.value)
+    if state == "frozen":
+        redis_server.thaw()
+
+
+def test_a_server_that_restarts_is_used_again(redis_server: RedisServer, tmp_path: Path) -> None:
+    repository = repository_in(redis_server, tmp_path)
+    repository.probe()
+    redis_server.stop()
+    redis_server.start()
+
+    assert repository.read(again=True) is None  # the first attempt finds the connection closed
+
+
+def test_a_command_gives_the_password(redis_server: RedisServer, tmp_path: Path) -> None:
+    redis_server.oracle.config_set("requirepass", "secret")
+    repository_in(redis_server, tmp_path, redis_password_command=["echo", "secret"]).probe()
+
+    with pytest.raises(StoreError, match="redis_password_command 'false' failed with exit code 1"):
+        repository_in(redis_server, tmp_path, redis_password_command=["false"]).probe()
+
+
+def test_a_logout_is_possible_without_memory_left(redis_server: RedisServer, tmp_path: Path) -> None:
+    repository = repository_in(redis_server, tmp_path)
+    with (session := session_in(redis_server, tmp_path)).locked(60):
+        session.write(RECORD)
+    redis_server.oracle.config_set("maxmemory", "1")
+    with suppress(StoreError):  # it says that a login in progress may undo it
+        repository.opened().delete(ME)
+    assert repository.read() is None

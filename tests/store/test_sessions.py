@@ -1,0 +1,171 @@
+"""Logins and logouts of one account in concurrent processes, with the lock in the state directory or in Redis."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xapi_cli.store.deletion import delete_everywhere
+from xapi_cli.store.login_session import FailureFiles, open_session
+from xapi_cli.store.protocol import AnotherLoggedIn, LoginSession, StoreOptions
+from xapi_cli.store.repository import TokenRepository
+from xapi_cli.system.files import StateDirectory
+from xapi_cli.system.lock import LockTimeout
+from xapi_cli.tokens import Identity, Record, Token
+
+ME, OTHER = Identity("https://api.test", "me@example.com"), Identity("https://api.test", "other")
+FIRST, SECOND = Record(Token("first")), Record(Token("second"))
+Begin = Callable[..., LoginSession]
+
+
+@pytest.fixture(params=["file", "redis"])
+def storage(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def repository(request: pytest.FixtureRequest, storage: str, tmp_path: Path) -> Callable[[], TokenRepository]:
+    """Return what opens the repository of the account, as each process does."""
+    settings: dict[str, Any] = {}
+    if storage == "redis":
+        settings = {"redis_url": request.getfixturevalue("shared_redis").url, "redis_prefix": "test"}
+    options = StoreOptions(StateDirectory(tmp_path / "state"), {}, pytest.fail, settings=settings)
+    return lambda: TokenRepository(ME, storage, options)
+
+
+@pytest.fixture
+def begin(repository: Callable[[], TokenRepository]) -> Begin:
+    """Return what begins a login, as each process does."""
+
+    def one() -> LoginSession:
+        session = open_session(repository(), limit=5)
+        session.begin()
+        return session
+
+    return one
+
+
+def log_in(session: LoginSession, record: Record) -> bool:
+    with session.locked(60):
+        return session.write(record)
+
+
+def test_one_login_at_a_time_has_the_lock_and_the_next_one_may_read_its_token(
+    begin: Begin, repository: Callable[[], TokenRepository]
+) -> None:
+    first, second = begin(), begin()
+    with first.locked(60):
+        with pytest.raises(LockTimeout), second.locked(0):
+            pass
+        assert first.write(FIRST)
+    with second.locked(60):
+        assert repository().read() == FIRST
+
+
+def test_waiting_logins_go_on_as_soon_as_another_one_has_stored_a_token(begin: Begin) -> None:
+    log_in(begin(), FIRST)
+    ended: list[str] = []
+
+    def wait(ready: threading.Barrier) -> None:
+        session = begin()
+        ready.wait()
+        try:
+            with session.locked(60, stop_on_login=True):
+                ended.append("locked")
+        except AnotherLoggedIn:
+            ended.append("stopped")
+
+    with (holder := begin()).locked(60):
+        ready = threading.Barrier(4)
+        waiting = [threading.Thread(target=wait, args=(ready,)) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        ready.wait()
+        threading.Event().wait(0.3)  # they have begun to wait; otherwise, one may get the lock
+        assert ended == []
+        assert holder.write(SECOND)
+        for thread in waiting:
+            thread.join(30)
+    assert set(ended) <= {"stopped", "locked"}
+    assert "stopped" in ended
+
+
+def test_a_lock_that_is_not_required_is_not_waited_for_longer(begin: Begin) -> None:
+    with begin().locked(60), (second := begin()).locked(0, required=False):
+        assert second.write(SECOND)
+
+
+@pytest.mark.parametrize("when", ["before the lock", "while it has the lock"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_login_that_began_before_a_logout_stores_nothing(
+    begin: Begin, repository: Callable[[], TokenRepository], when: str, *, is_known: bool
+) -> None:
+    if is_known:
+        log_in(begin(), FIRST)
+    session, other = begin(), begin()
+    if when == "before the lock":
+        assert delete_everywhere(repository()) is is_known
+    with session.locked(60):
+        if when != "before the lock":
+            assert delete_everywhere(repository()) is is_known
+        assert session.was_logged_out()
+        assert session.write(SECOND) is False
+    assert repository().read() is None
+    other.begin()
+    assert log_in(other, FIRST)
+    assert repository().read() == FIRST
+
+
+def test_the_logout_of_another_account_is_not_mistaken_for_one(
+    begin: Begin, repository: Callable[[], TokenRepository]
+) -> None:
+    session = begin()
+    delete_everywhere(repository().of(OTHER))
+    log_in(begin(), FIRST)
+
+    assert (session.was_logged_out(), log_in(session, SECOND)) == (False, True)
+
+
+def test_failures_are_shared_and_removed(begin: Begin) -> None:
+    first, second = begin().failures, begin().failures
+    assert abs(first.now() - second.now()) < 60
+    first.write(ME, "refused", b"{}")
+    first.write(ME, "failed", b"[]")
+    assert (second.read(ME, "refused"), second.read(OTHER, "refused")) == (b"{}", None)
+
+    second.remove(ME, ["refused", "command"])
+
+    assert (first.read(ME, "refused"), first.read(ME, "failed")) == (None, b"[]")
+
+
+# the state directory
+
+
+def test_a_password_is_added_to_the_record_of_a_newer_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {"PYTHON_KEYRING_BACKEND": "tests.support.keyrings.fake_keyrings.Plain"}
+    monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items"))
+    options = StoreOptions(StateDirectory(tmp_path / "state"), environ, pytest.fail)
+    first, second = (open_session(TokenRepository(ME, "keyring", options), limit=5) for _ in range(2))
+    for session in (first, second):
+        session.begin()
+    log_in(first, FIRST)
+    log_in(second, SECOND)
+
+    with first.locked(60):
+        assert first.remember("secret")
+    assert TokenRepository(ME, "keyring", options).read() == SECOND._replace(password="secret")
+    delete_everywhere(TokenRepository(ME, "keyring", options))
+    with first.locked(60):
+        assert not first.remember("secret")
+
+
+def test_files_of_failures_are_removed_after_a_minute(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    FailureFiles(state).write(ME, "refused", b"{}")
+    written = (tmp_path / "attempts" / f"{ME.key}.refused").stat().st_mtime
+
+    for later, is_kept in ((59, True), (61, False)):
+        FailureFiles(state, now=lambda: written + later)  # noqa: B023 - called at once
+        assert (FailureFiles(state, now=lambda: written).read(ME, "refused") is not None) is is_kept

@@ -1,5 +1,0 @@
-"""A backend whose module never finishes loading."""
-
-import time
-
-time.sleep(3600)

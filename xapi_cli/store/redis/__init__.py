@@ -1,1 +1,0 @@
-"""Storage `redis`: records, login locks, logouts and login failures in Redis or Valkey, shared by machines."""
