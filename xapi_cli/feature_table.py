@@ -39,6 +39,27 @@ class Command(NamedTuple):
     subcommands: tuple[str, ...] = ()
 
 
+class Storage(NamedTuple):
+    """One storage: its *name* in the settings, its *noun* for messages, and what it can do.
+
+    *open* is a class that implements `store.protocol.Store`, *place* a function that returns where the records are,
+    beside the state directory, and *session* a class that implements `store.protocol.LoginSession`, if machines share
+    its login lock.
+    """
+
+    name: str
+    noun: str
+    open: str
+    place: str = ""
+    session: str = ""
+    is_place_exact: bool = True  # a record that is not found at its place no longer exists
+    is_persistent: bool = True  # records outlive the process
+    remembers_passwords: bool = False  # otherwise, the store omits the password of a record
+    needs_state_directory: bool = False  # records are files in the state directory
+    settings: tuple[str, ...] = ()  # the names of the settings that its store needs
+    extra: str = ""  # the optional dependencies that it needs
+
+
 class Feature(NamedTuple):
     """All that belongs to one feature; a function is written as `module:name`.
 
@@ -57,6 +78,7 @@ class Feature(NamedTuple):
     hooks: Mapping[str, str] = {}
     state: str = ""
     variables: Mapping[str, str] = {}
+    storage: Storage | None = None
 
 
 REQUESTS, TESTING = "Requests", "Testing"  # headings
@@ -110,6 +132,28 @@ FEATURES: Mapping[str, Feature] = {
                 TESTING, "Run a local test server that behaves like the API.", "xapi_cli.features.sandbox.command"
             ),
         },
+    ),
+    "redis": Feature(
+        storage=Storage(
+            "redis",
+            "Redis",
+            "xapi_cli.features.redis.store:RedisStore",
+            "xapi_cli.features.redis.store:place",
+            "xapi_cli.features.redis.store:RedisSession",
+            settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
+            extra="redis",
+        ),
+    ),
+    "helper": Feature(
+        storage=Storage(
+            "helper",
+            "the credential helper",
+            "xapi_cli.features.helper.store:HelperStore",
+            "xapi_cli.features.helper.store:place",
+            is_place_exact=False,  # where a helper stores its data may depend on its own variables and files
+            remembers_passwords=True,
+            settings=("credential_helper",),
+        ),
     ),
 }
 

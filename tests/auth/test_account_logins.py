@@ -37,7 +37,7 @@ def test_the_password_comes_from_the_first_available_source(world: World) -> Non
 def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_path: Path) -> None:
     account = world.account(typed="wrong")
     account.repository._store = _Remembering()  # noqa: SLF001 - a keyring, without one
-    assert open_session(account.repository, limit=5).write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
+    assert open_session(account.repository).write(Record(Token("old", "bearer", NOW, NOW), RIGHT))
 
     assert account.token().access_token == "token1"
     assert account.repository.read(again=True) == Record(account.token(), RIGHT)  # it stays remembered

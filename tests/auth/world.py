@@ -92,7 +92,7 @@ class World:
     def store(self, access_token: str, left: timedelta | None = timedelta(days=1)) -> Token:
         token = Token(access_token, "bearer", NOW, NOW + left if left is not None else None)
         account = self.account()
-        assert open_session(account.repository, limit=5).write(Record(token))
+        assert open_session(account.repository).write(Record(token))
         return token
 
     @property

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from tests.store.conftest import Open
 from xapi_cli.errors import StoreError
+from xapi_cli.feature_table import Storage
 from xapi_cli.store.protocol import Store
-from xapi_cli.store.registry import STORES, Storage, selected
+from xapi_cli.store.registry import STORES, selected
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")

@@ -35,7 +35,7 @@ def test_names_lists_auto_and_each_storage() -> None:
 
 
 def test_auto_tries_the_keyring_and_falls_back_to_memory() -> None:
-    assert (registry.selected("auto").name, registry.fallback().name) == ("keyring", "none")
+    assert (registry.selected("auto").name, registry.NONE.name) == ("keyring", "none")
 
 
 def test_a_storage_with_one_row_stores_a_token_shows_it_and_deletes_it(

@@ -23,7 +23,7 @@ Open = Callable[..., TokenRepository]
 
 
 def _session(repository: TokenRepository) -> LoginSession:
-    return open_session(repository, limit=5)
+    return open_session(repository)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def begin(repository: Callable[[], TokenRepository]) -> Begin:
     """Return what begins a login, as each process does."""
 
     def one() -> LoginSession:
-        session = open_session(repository(), limit=5)
+        session = open_session(repository())
         session.begin()
         return session
 
@@ -147,7 +147,7 @@ def test_a_password_is_added_to_the_record_of_a_newer_login(tmp_path: Path, monk
     environ = {"PYTHON_KEYRING_BACKEND": "tests.support.keyrings.fake_keyrings.Plain"}
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items"))
     options = StoreOptions(StateDirectory(tmp_path / "state"), environ, pytest.fail)
-    first, second = (open_session(TokenRepository(ME, "keyring", options), limit=5) for _ in range(2))
+    first, second = (open_session(TokenRepository(ME, "keyring", options)) for _ in range(2))
     for session in (first, second):
         session.begin()
     log_in(first, FIRST)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from xapi_cli.__main__ import main
+from xapi_cli.feature_table import Storage
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
@@ -35,14 +36,10 @@ class ToyStore:
         return dict(json.loads(self._path.read_text() if self._path.exists() else "{}"))
 
 
-def _open_missing(options: StoreOptions) -> ToyStore:
-    raise ImportError("a package that the storage needs")
-
-
 registry.STORES = (
     *registry.STORES,
-    registry.Storage("toy", "the toy file", ToyStore, remembers_passwords=True),
-    registry.Storage("missing", "a service", _open_missing, extra="missing"),
+    Storage("toy", "the toy file", "__main__:ToyStore", remembers_passwords=True),
+    Storage("missing", "a service", "missing:Store", extra="missing"),
 )
 
 if __name__ == "__main__":

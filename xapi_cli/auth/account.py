@@ -324,7 +324,7 @@ class Account:
     def _session(self) -> "LoginSession":
         from xapi_cli.store.login_session import open_session
 
-        return open_session(self.repository, limit=self._timeout + self._passwords.timeout)
+        return open_session(self.repository)
 
     @cached_property
     def _failures(self) -> LoginFailures:

@@ -8,11 +8,12 @@ from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.store import registry
 from xapi_cli.store.index import AccountIndex, KnownStore
 from xapi_cli.store.protocol import NoBackend
-from xapi_cli.store.registry import Storage, open_store
+from xapi_cli.store.registry import open_store
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
+    from xapi_cli.feature_table import Storage
     from xapi_cli.store.protocol import Store, StoreOptions
     from xapi_cli.store.repository import TokenRepository
     from xapi_cli.system.files import StateDirectory
@@ -74,7 +75,7 @@ def places_of(state: "StateDirectory", identity: Identity) -> list[str]:
 
 def delete_passwords_elsewhere(repository: "TokenRepository") -> None:
     """Delete the password, and keep the token, in each known store that is not in use; a failure is a warning."""
-    in_use = KnownStore(repository.row.name, repository.row.place(repository.options))
+    in_use = KnownStore(repository.row.name, registry.place_of(repository.row, repository.options))
     with repository.writing():
         for store in _known(repository):
             if store.is_at(in_use.storage, in_use.place):
@@ -111,7 +112,7 @@ def _selected(repository: "TokenRepository", known: Sequence[KnownStore]) -> lis
     row = repository.row
     if not row.is_persistent:
         return []
-    store = KnownStore(row.name, row.place(repository.options), is_written=False)
+    store = KnownStore(row.name, registry.place_of(row, repository.options), is_written=False)
     return [] if any(each.is_at(store.storage, store.place) for each in known) else [store]
 
 
@@ -140,7 +141,7 @@ def _delete_from(repository: "TokenRepository", store: KnownStore) -> bool:
     return is_found
 
 
-def _opened(repository: "TokenRepository", storage: Storage, store: KnownStore) -> "Store":
+def _opened(repository: "TokenRepository", storage: "Storage", store: KnownStore) -> "Store":
     """Return *store*, opened once for all accounts: one that does not respond delays once.
 
     The options of the command, which may have its password, are used if they lead to it.
@@ -154,14 +155,14 @@ def _opened(repository: "TokenRepository", storage: Storage, store: KnownStore) 
     return repository.opened_elsewhere[where]
 
 
-def _leads_to(storage: Storage, options: "StoreOptions", store: KnownStore) -> bool:
+def _leads_to(storage: "Storage", options: "StoreOptions", store: KnownStore) -> bool:
     try:
-        return storage.place(options) == store.place
+        return registry.place_of(storage, options) == store.place
     except UsageError:  # a setting is missing
         return False
 
 
-def _storage(store: KnownStore) -> Storage:
+def _storage(store: KnownStore) -> "Storage":
     """Return the storage of *store*; raise StoreError if this version of xapi does not have it."""
     for storage in registry.STORES:
         if storage.name == store.storage:

@@ -1,4 +1,4 @@
-"""Storage `file`: one private file per account, in one private directory."""
+"""Storage `file`: one private file per account, in one private directory; and storage `none`: memory."""
 
 import contextlib
 from collections.abc import Iterator
@@ -60,3 +60,25 @@ class FileStore:
                 hint="check the file",
                 alternative="set XAPI_STATE_DIR to another directory",
             ) from error
+
+
+class MemoryStore:
+    """Store tokens as long as the process exists."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._records: dict[Identity, Record] = {}
+
+    def probe(self) -> None:
+        """Do nothing: memory is always available."""
+
+    def read(self, identity: Identity) -> Record | None:
+        """Return the record of *identity*, or None if there is none."""
+        return self._records.get(identity)
+
+    def write(self, identity: Identity, record: Record) -> None:
+        """Store the token of *record*, without the password."""
+        self._records[identity] = record._replace(password=None)
+
+    def delete(self, identity: Identity) -> bool:
+        """Delete the record of *identity*; return whether there was one."""
+        return self._records.pop(identity, None) is not None

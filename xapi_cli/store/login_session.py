@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from xapi_cli.store import registry
 from xapi_cli.store.protocol import AnotherLoggedIn, Failures, LoginSession
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
@@ -18,11 +19,9 @@ _FAILURES_KEPT = 60.0  # seconds
 _FAILURE_FILE = r"[0-9a-f]{32}\.[a-z]+"  # a pattern
 
 
-def open_session(repository: "TokenRepository", *, limit: float) -> LoginSession:
-    """Return the logins to the account of *repository*, each of which takes at most *limit* seconds."""
-    if repository.row.open_session:
-        return repository.row.open_session(repository, limit)
-    return LocalSession(repository)
+def open_session(repository: "TokenRepository") -> LoginSession:
+    """Return the logins to the account of *repository*."""
+    return registry.open_shared_session(repository.row, repository) or LocalSession(repository)
 
 
 class LocalSession:

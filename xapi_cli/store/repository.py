@@ -113,7 +113,7 @@ class TokenRepository:
         return self._record
 
     def _fall_back(self, error: StoreError) -> None:
-        self.row = registry.fallback()
+        self.row = registry.NONE
         self._store = open_store(self.row, self.options)
         self.options.warn(
             f"{error.message}; the token is not stored (`xapi login --storage file`, or XAPI_STORAGE=file for all"
@@ -172,7 +172,7 @@ class TokenRepository:
 
         if not self.row.is_persistent:
             return
-        store = KnownStore(self.row.name, self.row.place(self.options), is_written)
+        store = KnownStore(self.row.name, registry.place_of(self.row, self.options), is_written)
         try:
             if is_written or store._replace(is_written=True) not in self.index.stores(self.identity):
                 self.index.add(self.identity, store)

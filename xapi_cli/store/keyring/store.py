@@ -51,6 +51,12 @@ _KEYCHAIN_REFUSALS: dict[object, tuple[str, str | None, str]] = {
 }
 
 
+def place(options: StoreOptions) -> dict[str, str]:
+    """Return the variable that selects a backend, if it is set."""
+    named = options.environ.get("PYTHON_KEYRING_BACKEND")
+    return {"PYTHON_KEYRING_BACKEND": named} if named else {}
+
+
 class KeyringLocked(StoreError):
     """The keyring is locked, and the user has not unlocked it."""
 

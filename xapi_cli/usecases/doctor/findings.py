@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.errors import StoreError, UsageError, XapiError
+from xapi_cli.feature_table import Storage
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
-from xapi_cli.store.registry import Storage
 from xapi_cli.store.repository import StoreReports
 from xapi_cli.system.layout import wrapped
 from xapi_cli.system.render import printable

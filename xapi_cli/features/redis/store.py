@@ -13,7 +13,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,8 +55,9 @@ _PROBLEMS = (  # the first class of redis.exceptions that applies; the texts of 
 )
 
 
-def place(settings: Mapping[str, Any]) -> dict[str, str]:
+def place(options: StoreOptions) -> dict[str, str]:
     """Return the server, without a username and password, and the prefix of the keys."""
+    settings = options.settings
     if not (url := settings.get("redis_url")):
         hint = "set XAPI_REDIS_URL, or run `xapi profile set redis_url redis://HOST`"
         raise UsageError("storage redis requires the setting redis_url", hint=hint)
@@ -68,7 +69,7 @@ class RedisStore:
     """The records in the server that the setting redis_url of *options* names; without their passwords."""
 
     def __init__(self, options: StoreOptions) -> None:
-        found = place(options.settings)
+        found = place(options)
         self._options, self._prefix = options, found["redis_prefix"]
         self.backend = f"Redis at {found['redis_url'].partition('://')[2]}"
         self._client: Redis | None = None
@@ -178,7 +179,7 @@ class RedisSession:
 
     margin = _LOCK_LIFETIME + 5.0  # a waiting process outlasts the lock of a machine that has failed
 
-    def __init__(self, repository: "TokenRepository", limit: float) -> None:
+    def __init__(self, repository: "TokenRepository") -> None:
         store = repository.opened()
         assert isinstance(store, RedisStore)  # noqa: S101 - the row of the registry has both
         self._repository, self._store, self._identity = repository, store, repository.identity

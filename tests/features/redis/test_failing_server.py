@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.machines.fleet import ME, Env, OneTokenSandbox, ended, exit_codes, fleet
+from tests.features.redis.fleet import ME, Env, OneTokenSandbox, ended, exit_codes, fleet
 from tests.support.program import PYTHON, Xapi, how_to_add
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer, Server, Stopwatch, hang, request, send

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.machines.fleet import Env, OneTokenSandbox
+from tests.features.redis.fleet import Env, OneTokenSandbox
 from tests.support.redis_server import RedisServer
 
 

@@ -27,7 +27,7 @@ def repository_in(server: RedisServer, tmp_path: Path, **settings: Any) -> Token
 
 
 def session_in(server: RedisServer, tmp_path: Path) -> LoginSession:
-    session = open_session(repository_in(server, tmp_path), limit=5)
+    session = open_session(repository_in(server, tmp_path))
     session.begin()
     return session
 

@@ -45,6 +45,11 @@ _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and 
 )
 
 
+def place(options: StoreOptions) -> dict[str, str]:
+    """Return the program."""
+    return {"credential_helper": options.settings.get("credential_helper") or ""}
+
+
 class HelperStore:
     """Store records, passwords included, with the program that the setting credential_helper of *options* names."""
 

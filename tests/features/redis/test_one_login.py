@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.machines.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, fleet, on, wait_for_polls
+from tests.features.redis.fleet import MACHINES, ME, Env, OneTokenSandbox, ended, exit_codes, fleet, on, wait_for_polls
 from tests.support.program import Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.servers import Peer, Server, reject_new_tokens

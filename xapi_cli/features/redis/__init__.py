@@ -1,0 +1,1 @@
+"""Storage `redis`: tokens and login locks in Redis or Valkey, shared by machines."""
