@@ -105,7 +105,7 @@ def test_the_table_of_exit_codes_has_every_code_with_its_meaning() -> None:
 
 
 def test_the_surface_lists_what_a_script_can_depend_on() -> None:
-    assert SURFACE.read_text().splitlines() == surface().splitlines(), "run `make docs`; see docs/releasing.md"
+    assert SURFACE.read_text().splitlines() == surface().splitlines(), "run `make docs`; see docs/dev/extending.md"
 
 
 # dependencies
@@ -188,7 +188,7 @@ def test_the_python_examples_run(xapi: Xapi, sandbox: Sandbox) -> None:
     examples = [block.text for block in blocks if "import xapi_cli" in block.text]
 
     for example in examples:
-        assert len(example.splitlines()) <= 10
+        assert len(example.splitlines()) <= 15
         ran = subprocess.run(
             [PYTHON, "-c", example], env=environ, capture_output=True, text=True, timeout=30, check=False
         )
@@ -197,7 +197,7 @@ def test_the_python_examples_run(xapi: Xapi, sandbox: Sandbox) -> None:
 
 
 def test_the_example_of_a_config_file_is_valid(xapi: Xapi) -> None:
-    (block,) = [block for block in blocks_of(TEXTS["docs/settings.md"]) if block.language == "toml"]
+    block, *_ = [block for block in blocks_of(TEXTS["docs/settings.md"]) if block.language == "toml"]
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text(block.text)
 
