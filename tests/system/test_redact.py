@@ -1,8 +1,11 @@
 import json
 import time
+from random import Random
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from xapi_cli.system.redact import Redactor, redact_header, redact_page_url, redact_url
 from xapi_cli.system.render import escape_json, printable
@@ -141,6 +144,18 @@ def test_a_secret_is_redacted_in_json() -> None:
     redactor.add('pass"wo\\rd')
 
     assert redactor.redact(json.dumps({"a": 'pass"wo\\rd'})) == '{"a": "***"}'
+
+
+@given(st.text('abE9+%/= "\\é漢\udcff', min_size=4, max_size=20), st.randoms(use_true_random=False))
+def test_a_secret_is_redacted_however_its_characters_are_encoded(secret: str, random: Random) -> None:
+    def encoded(char: str) -> str:
+        text = "".join(f"%{octet:02{random.choice('xX')}}" for octet in char.encode("utf-8", "surrogateescape"))
+        return text.replace("%", "%" + "25" * random.randrange(3))
+
+    redactor = Redactor()
+    redactor.add(secret)
+    part = "".join(encoded(char) if random.random() < 0.5 or char in '%"\\' else char for char in secret)
+    assert redactor.redact(f"<{part}>") == "<***>"
 
 
 WORST = [

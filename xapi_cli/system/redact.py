@@ -44,14 +44,19 @@ class Redactor:
             data = _encoded(text)
             plain, starts = _decoded(data)
             cuts = [(found.start(), found.end()) for found in _patterns().cut.finditer(plain)]
-            spans = [span for secret in self._secrets for span in _spans(_decoded(_encoded(secret))[0], plain, cuts)]
+            encoded = set(map(_encoded, self._secrets))
+            searched = {_decoded(each)[0] for each in encoded} | {each.replace(b" ", b"+") for each in encoded}
+            spans = [span for secret in searched for span in _spans(secret, plain, cuts)]
             if spans:
                 text = _without(data, [(starts[start], starts[end]) for start, end in sorted(spans)])
         return text
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape" if text.isprintable() else "backslashreplace")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # an unpaired surrogate that stands for no byte
+        return text.encode("utf-8", "backslashreplace")
 
 
 def _decoded(data: bytes) -> tuple[bytes, list[int]]:
@@ -91,7 +96,7 @@ def _without(data: bytes, spans: list[tuple[int, int]]) -> str:
         if end > done:
             parts += [data[done:start], REDACTED.encode()] if start >= done else []
             done = end
-    return b"".join([*parts, data[done:]]).decode("utf-8", "replace")
+    return b"".join([*parts, data[done:]]).decode("utf-8", "surrogateescape")
 
 
 def redact_header(name: str, value: str) -> str:

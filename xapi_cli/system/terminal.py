@@ -299,7 +299,7 @@ class Terminal:
             self._end_prompt()  # Ctrl-D leaves the cursor on the line of the prompt
             raise LoginNeeded(
                 "the prompt was not answered",
-                hint="run the command again and answer the prompt, or see `xapi help environment`",
+                hint="run the command again and answer the prompt, or set XAPI_PASSWORD",
             ) from error
         except BaseException:
             self._end_prompt()  # Ctrl-C leaves the cursor on the line of the prompt
