@@ -1,21 +1,67 @@
-"""Requests and responses are transferred over HTTP/1.1 as they are."""
+"""Requests and responses are transferred as they are, over TCP and TLS, also when a response arrives early."""
 
 import re
+import select
+import socket
+import ssl
 import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.http.clients import client, get
+from tests.http.clients import EARLY, SOON, client, get
 from tests.support.servers import (
     OK,
     Peer,
     Server,
+    Step,
+    Stopwatch,
+    half_close,
+    hang,
+    head,
     request,
+    reset,
     send,
     serve,
+    sleep,
+    until_closed,
     wait_for,
-)
-from xapi_cli.errors import NetworkError
+)  # fmt: skip
+from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError
+from xapi_cli.http.messages import Response, build_request
+from xapi_cli.http.transport import Transport
+
+SIZE = 16 * 1024 * 1024
+
+
+@pytest.fixture
+def transport(client_tls: ssl.SSLContext) -> Iterator[Transport]:
+    with closing(Transport(lambda: client_tls, timeout=10)) as made:
+        yield made
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def tls(request: pytest.FixtureRequest, server_tls: ssl.SSLContext) -> ssl.SSLContext | None:
+    return server_tls if request.param else None
+
+
+def posted(
+    transport: Transport, server: Server, body: Iterable[bytes] = (), length: int | None = 0, **options: object
+) -> Response:
+    return transport.send(build_request("POST", f"{server.url}/", [], body, length, **options))
+
+
+def status(transport: Transport, server: Server, *body: object, **options: object) -> int:
+    response = posted(transport, server, *body, **options)  # type: ignore[arg-type]  # passed through
+    response.discard()
+    return response.status
+
+
+def zeros(size: int) -> Iterator[bytes]:
+    for _ in range(size // 65536):
+        yield bytes(65536)
 
 
 def test_a_request_and_its_response_are_transferred_verbatim() -> None:
@@ -40,19 +86,17 @@ def test_a_request_and_its_response_are_transferred_verbatim() -> None:
     ]
     assert response.extensions["http_version"] == b"HTTP/1.1"
     assert response.extensions["reason_phrase"] == b"Made it"
-    assert response.extensions["tls"] is None
 
 
-def test_the_request_line_and_headers_are_sent_in_a_single_write() -> None:
+def test_headers_and_a_short_body_are_sent_in_a_single_write(transport: Transport) -> None:
     packets: list[bytes] = []
 
     def receive(peer: Peer) -> None:
         packets.append(peer.sock.recv(65536))
 
-    with Server([receive, send(OK)]) as server, client() as http:
-        http.get(server.url, headers={f"X-{number}": "value" * 100 for number in range(20)})
-
-    assert packets[0].endswith(b"\r\n\r\n")
+    with Server([receive, send(OK)]) as server:
+        status(transport, server, (b"body",), 4)
+    assert packets[0].endswith(b"\r\n\r\nbody")
 
 
 @pytest.mark.parametrize(
@@ -78,31 +122,27 @@ def test_every_kind_of_body_framing_is_supported(reply: bytes, body: bytes) -> N
         assert get(server).content == body
 
 
-def test_a_body_is_yielded_as_it_arrives() -> None:
+def test_a_body_is_yielded_as_it_arrives(transport: Transport, tls: ssl.SSLContext | None) -> None:
     more = threading.Event()
     reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
-    with (
-        Server([request(), send(reply), wait_for(more), send(b"1\r\nd\r\n0\r\n\r\n")]) as server,
-        client() as http,
-        http.stream("GET", server.url) as response,
-    ):
-        parts = response.iter_raw()
+    with Server([request(), send(reply), wait_for(more), send(b"1\r\nd\r\n0\r\n\r\n")], tls=tls) as server:
+        parts = posted(transport, server).chunks()
         assert next(parts) == b"abc"
         more.set()
         assert list(parts) == [b"d"]
 
 
-def test_a_response_to_head_may_declare_a_body_but_its_connection_is_not_reused() -> None:
-    with Server([serve(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")]) as server, client() as http:
-        assert http.head(server.url).content == b""
-        assert http.head(server.url).content == b""
-        assert len(server.received) == 2
-
-
-def test_a_body_of_unknown_length_is_sent_in_chunks() -> None:
-    with Server([request(), send(OK)]) as server, client() as http:
-        http.post(server.url, content=iter([b"abc", b"", b"de"]))
+def test_a_body_of_unknown_length_is_sent_in_chunks_and_may_pause(transport: Transport) -> None:
+    with Server([request(), send(OK)]) as server:
+        status(transport, server, (b"", b"abc", b"", b"de"), None)
         assert server.received[0].endswith(b"\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+
+
+def test_a_large_body_is_sent_and_received(transport: Transport, tls: ssl.SSLContext | None) -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (SIZE, bytes(SIZE))
+    with Server([serve(reply)], tls=tls) as server:
+        assert sum(map(len, posted(transport, server, zeros(SIZE), SIZE).chunks())) == SIZE
+        assert server.received[0].endswith(bytes(SIZE))
 
 
 def test_ipv6_addresses_are_supported_and_shown_in_brackets() -> None:
@@ -113,6 +153,189 @@ def test_ipv6_addresses_are_supported_and_shown_in_brackets() -> None:
         get(server)
 
 
-def test_a_name_with_several_addresses_is_tried_until_one_responds() -> None:
-    with Server([serve()]) as server, client() as http:
-        assert http.get(f"http://localhost:{server.port}").content == b"ok"
+# a response before the end of the request
+
+
+@pytest.mark.parametrize(
+    "rest", [[hang()], [], [reset()], [half_close(), hang()]], ids=["stays", "closes", "resets", "half-closes"]
+)
+@pytest.mark.parametrize("length", [4 * SIZE, None], ids=["length", "chunked"])
+def test_a_refusal_during_an_upload_is_read_immediately_and_ends_it(
+    transport: Transport, rest: list[Step], length: int | None
+) -> None:
+    with Server([head(), send(EARLY), *rest], [serve()]) as server, Stopwatch() as watch:
+        response = posted(transport, server, zeros(4 * SIZE), length)
+        assert response.status == 401
+        response.discard()
+        assert status(transport, server) == 200
+        assert len(server.received) == 2
+    assert watch.seconds < SOON
+
+
+def test_a_refusal_during_an_upload_over_tls_is_read_immediately(
+    transport: Transport, server_tls: ssl.SSLContext
+) -> None:
+    with Server([head(), send(EARLY), hang()], tls=server_tls) as server, Stopwatch() as watch:
+        assert b"".join(posted(transport, server, zeros(4 * SIZE), 4 * SIZE).chunks()) == b"who?"
+    assert watch.seconds < SOON
+
+
+def test_no_request_follows_an_unfinished_one(transport: Transport) -> None:
+    """The response arrives after the last data, and before the chunk that ends the body."""
+    responded = threading.Event()
+
+    def body() -> Iterator[bytes]:
+        yield b"data"
+        assert responded.wait(30)
+        yield b""
+
+    def read_the_data(peer: Peer) -> None:
+        while not peer.received.endswith(b"data\r\n"):
+            peer.read_some()
+
+    early: list[Step] = [read_the_data, send(EARLY), lambda peer: responded.set(), until_closed()]
+    with Server(early, [serve()]) as server:
+        posted(transport, server, body(), None).discard()
+        assert status(transport, server) == 200
+        assert server.received[0].endswith(b"data\r\n")
+        assert len(server.received) == 2
+
+
+def test_a_body_is_sent_completely_after_an_early_success(transport: Transport) -> None:
+    with Server([head(), send(OK), sleep(0.2), request()]) as server:
+        assert b"".join(posted(transport, server, zeros(SIZE), SIZE).chunks()) == b"ok"
+        deadline = time.monotonic() + 5
+        while not server.received[0].endswith(bytes(SIZE)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert server.received[0].endswith(b"\r\n\r\n" + bytes(SIZE))
+
+
+def test_informational_responses_do_not_stop_an_upload(transport: Transport) -> None:
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n"
+    with Server([head(), send(early), sleep(0.1), request(), send(OK)]) as server:
+        assert status(transport, server, zeros(SIZE), SIZE) == 200
+
+
+# failures of an upload
+
+
+def test_a_connection_failure_during_an_upload_is_reported(transport: Transport) -> None:
+    with Server([head(), reset()]) as server, pytest.raises(NetworkError) as caught:
+        posted(transport, server, zeros(4 * SIZE), 4 * SIZE)
+    assert caught.value.message == f"the connection to {server.name} broke before the response: connection reset"
+    assert (caught.value.sent, caught.value.headers_received) == (True, False)
+    assert "may have been processed" in str(caught.value)
+
+
+@pytest.mark.parametrize("chunks", [[b"abc"], [b"abcde", b"f"], []])
+def test_a_body_with_another_length_than_declared_is_an_error(transport: Transport, chunks: list[bytes]) -> None:
+    with Server([request(), send(OK)]) as server, pytest.raises(XapiError) as caught:
+        posted(transport, server, chunks, 5)
+    assert (caught.value.message, caught.value.exit_code) == ("the request's body changed while it was sent", 1)
+
+
+def test_an_error_of_the_body_propagates_and_closes_the_connection(transport: Transport) -> None:
+    ended = threading.Event()
+
+    def read_to_the_end(peer: Peer) -> None:
+        try:
+            while True:
+                peer.read_some()
+        finally:
+            ended.set()
+
+    def body() -> Iterator[bytes]:
+        yield b"first"
+        raise OSError("disk on fire")
+
+    with Server([read_to_the_end]) as server:
+        with pytest.raises(OSError, match="disk on fire"):
+            posted(transport, server, body(), None)
+        assert ended.wait(SOON)
+
+
+def test_a_socket_beside_is_watched_while_the_response_is_awaited(transport: Transport) -> None:
+    ours, theirs = socket.socketpair()
+    calls: list[str] = []
+
+    def go_on() -> bool:
+        calls.append("data")
+        return False  # it is not watched any longer
+
+    def leave() -> bool:
+        raise ConnectionAbortedError
+
+    def write(peer: Peer) -> None:
+        theirs.sendall(b"x")
+
+    with Server([request(), hang()], [request(), write, sleep(0.1), send(OK)]) as server:
+        theirs.sendall(b"x")
+        assert select.select([ours], [], [], 10)[0]
+        with pytest.raises(ConnectionAbortedError):
+            posted(transport, server, beside=(ours, leave))
+        assert status(transport, server, beside=(ours, go_on)) == 200
+    ours.close()
+    theirs.close()
+    assert calls == ["data"]
+
+
+# TLS
+
+
+def test_https_reports_the_tls_version(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
+    lines: list[str] = []
+    with (
+        Server([serve()], tls=server_tls) as server,
+        closing(Transport(lambda: client_tls, trace=lines.append)) as transport,
+    ):
+        for _ in range(2):
+            response = posted(transport, server)
+            response.discard()
+            assert response.tls == "TLSv1.3"
+        assert lines == [
+            f"* connected to {server.name} (127.0.0.1, TLSv1.3)",
+            f"* using the open connection to {server.name}",
+        ]
+
+
+def test_only_a_body_that_ends_with_close_notify_is_complete(transport: Transport, server_tls: ssl.SSLContext) -> None:
+    def good_bye(peer: Peer) -> None:
+        peer.sock.settimeout(2)
+        assert isinstance(peer.sock, ssl.SSLSocket)
+        peer.sock.unwrap()
+
+    start = [request(), send(b"HTTP/1.1 200 OK\r\n\r\na body")]
+    with Server([*start, good_bye], start, tls=server_tls) as server:
+        assert b"".join(posted(transport, server).chunks()) == b"a body"
+        with pytest.raises(NetworkError, match=r"was truncated after 6 bytes \(connection closed by the server\)"):
+            list(posted(transport, server).chunks())
+
+
+def test_threads_share_one_tls_context_and_handshakes_run_in_parallel(
+    server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    made = []
+
+    def make() -> ssl.SSLContext:
+        made.append(1)
+        return client_tls
+
+    def be_stuck() -> None:
+        with pytest.raises((NetworkError, TimeoutExpired)):
+            http.get(f"https://{deaf.name}")
+
+    shaking_hands, enough = threading.Event(), threading.Event()
+    with (
+        Server([Peer.read_some, lambda peer: shaking_hands.set(), wait_for(enough)]) as deaf,
+        Server([serve()], tls=server_tls) as server,
+        client(Transport(make), timeout=60) as http,
+    ):
+        stuck = threading.Thread(target=be_stuck)
+        stuck.start()
+        assert shaking_hands.wait(30)
+        assert http.get(server.url).content == b"ok"
+        assert stuck.is_alive()
+        enough.set()
+        stuck.join(10)
+        assert not stuck.is_alive()
+        assert made == [1]
