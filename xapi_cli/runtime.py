@@ -311,6 +311,11 @@ class Runtime:
             origin = self.account(automatic=automatic)
         return TokenSource(origin, serves=serves, redact=self.terminal.redactor.add, perform=perform)
 
+    def warn_of_supplied_token(self, consequence: str) -> None:
+        """If the user supplies a token, print a warning that states the *consequence*."""
+        if variable := self.settings.token_variable:
+            self.terminal.warn(f"{variable} is set and overrides the stored token: {consequence}")
+
     def supplied_token(self) -> str | None:
         """Return the token that the user supplies, None if there is none; raise UsageError if its file is unusable."""
         return self._read_token_file() if self.settings.token_file else self.settings.token

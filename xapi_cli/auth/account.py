@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
 Source = Literal["store", "login", "env"]  # of a token
+State = Literal["valid", "short", "expired", "none", "rejected"]
 _REASONS: dict[Reason, str] = {
     "missing": "no stored token",
     "expired": "the stored token has expired",
@@ -355,3 +356,17 @@ class Account:
                     hint=f"try again, {'raise --max-time, ' if is_limited else ''}or end that process if it hangs",
                 ) from error
             yield
+
+
+def state_of(token: Token | None, now: datetime, min_ttl: float = 0, *, repository: "TokenRepository | None") -> State:
+    """Return the state of *token* from its expiry time, and from the last 401 that *repository* knows of.
+
+    `short` means less than *min_ttl* seconds left. The repository is None for a token that the user supplies.
+    """
+    if token is None:
+        return "none"
+    if not token.lasts(now):
+        return "expired"
+    if repository is not None and repository.is_rejected(token):
+        return "rejected"
+    return "valid" if token.lasts(now, min_ttl) else "short"

@@ -329,8 +329,8 @@ class _Tokens:
         return self._found[*place, identity]
 
     def _read(self, identity: Identity, settings: "Settings") -> "tuple[tuple[str, datetime | None], Collection[str]]":
+        from xapi_cli.auth.account import state_of
         from xapi_cli.store.repository import StoreReports
-        from xapi_cli.usecases.token_status import state_of
 
         reports = StoreReports()
         repository = self._runtime.repository(identity, storage=settings.storage, settings=settings, reports=reports)

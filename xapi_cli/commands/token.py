@@ -8,16 +8,32 @@ Examples:
   xapi token status --min-ttl 1h
 """
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from xapi_cli.auth.account import Source, State, state_of
 from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import (
+    UNAUTHORIZED,
+    AuthenticationError,
+    LoginNeeded,
+    ServerStatusError,
+    TokenRejected,
+    UsageError,
+)
+from xapi_cli.settings import values
+from xapi_cli.settings.table import other_tokens
+from xapi_cli.store import registry
+from xapi_cli.system import message_format
+from xapi_cli.system.render import exports, instant, json_line, until
+from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
+    from xapi_cli.auth.account import Account
     from xapi_cli.runtime import Runtime
-
+    from xapi_cli.store.repository import TokenRepository
 
 Format = Literal["token", "header", "json", "env"]
 
@@ -47,11 +63,35 @@ def show(
       eval "$(xapi token show --format env)"
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
-    from xapi_cli.usecases.access_token import show_token
-
     runtime: Runtime = ctx.obj
     chosen = _only(format, header=header, json=json)
-    show_token(runtime, format=chosen, min_ttl=min_ttl, fresh=fresh, automatic=not no_login)
+    seconds = 0.0 if min_ttl is None else values.seconds(min_ttl, name="--min-ttl")
+    supplied = runtime.supplied_token()
+    if fresh and (no_login or supplied):
+        other = "--no-login" if no_login else runtime.settings.token_variable
+        raise UsageError(f"--fresh and {other} cannot be combined", hint="use only one of them")
+    if supplied:
+        token, subject = Token(supplied), _supplied_subject(runtime)
+    else:
+        account = runtime.account(automatic=not no_login)
+        token = account.token(min_ttl=seconds, fresh=fresh)
+        subject = _subject(runtime, account)
+        if seconds and not token.lasts(runtime.now(), seconds):
+            runtime.terminal.warn("the new token also has less time left than --min-ttl requires")
+    if message_format.is_github_runner(runtime.environ):
+        runtime.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
+    if chosen == "header":
+        from xapi_cli.http import authorization
+
+        text = f"{authorization.NAME}: {authorization.value(token)}"
+    elif chosen == "json":
+        text = json_line({"access_token": token.access_token} | _metadata(token, subject, runtime.now()))
+    elif chosen == "env":
+        base_url = {"XAPI_BASE_URL": subject.base_url} if subject.base_url else {}  # as `exec` sets it
+        text = exports({"XAPI_TOKEN": token.access_token, **base_url}, unset=other_tokens(runtime.environ))
+    else:
+        text = token.access_token
+    runtime.terminal.print(text)
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -89,10 +129,39 @@ def status(
       xapi token status --min-ttl 7d || echo "log in soon"
       xapi token status --check /x-api/me
     """
-    from xapi_cli.usecases.token_status import show_status
+    from xapi_cli.http import urls
 
     runtime: Runtime = ctx.obj
-    show_status(runtime, as_json=json, min_ttl=min_ttl, check=check)
+    seconds = 0.0 if min_ttl is None else values.seconds(min_ttl, name="--min-ttl")
+    url = None if check is None else urls.resolve(runtime.base_url, check)
+    runtime.warn_of_supplied_token(f"this is the status of the token in {runtime.settings.token_variable}")
+    token: Token | None
+    repository: TokenRepository | None = None
+    if supplied := runtime.supplied_token():
+        token, subject = Token(supplied), _supplied_subject(runtime)
+        hint = f"replace the token, or unset {subject.variable}"
+    else:
+        account = runtime.account(automatic=False)
+        token, repository = account.stored(), account.repository
+        subject = _subject(runtime, account)._replace(source="store" if token else None)
+        hint = registry.login_hint(repository.row)
+    response = None if token is None or url is None else _check(runtime, token, url, repository)
+    now = runtime.now()
+    state = "rejected" if response == UNAUTHORIZED else state_of(token, now, seconds, repository=repository)
+    if json or not runtime.terminal.stdout_is_terminal:
+        runtime.terminal.print(json_line(_metadata(token, subject, now) | {"state": state}))
+    else:
+        checked = None
+        if url is not None and response is not None:
+            checked = f"yes, GET {urls.path_of(url)} responded with {response}"
+        elif state == "valid":
+            checked = "no; --check PATH sends a request with the token"
+        runtime.terminal.print(_table(runtime, state, token, subject, checked))
+    if state != "valid":
+        error = _error(state, hint)
+        if url is not None and response == UNAUTHORIZED:
+            error.concerning(status=response, method="GET", url=urls.displayed_without_query(url))
+        raise error
 
 
 def _only(format_: Format | None, *, header: bool, json: bool) -> Format:
@@ -102,3 +171,91 @@ def _only(format_: Format | None, *, header: bool, json: bool) -> Format:
     if len(selected) > 1:
         raise UsageError("--format, --header and --json select different formats", hint="use only one of them")
     return selected.pop() if selected else "token"
+
+
+class _Subject(NamedTuple):
+    """The account and profile of a token, and where the token comes from; *variable* is that of a supplied token."""
+
+    base_url: str | None
+    username: str | None
+    profile: str
+    storage: str
+    source: Source | None
+    variable: str | None = None
+
+
+def _supplied_subject(runtime: "Runtime") -> _Subject:
+    found = runtime.settings
+    return _Subject(found.base_url, found.username, found.profile, "none", "env", found.token_variable)
+
+
+def _subject(runtime: "Runtime", account: "Account") -> _Subject:
+    return _Subject(*account.identity, runtime.settings.profile, account.repository.storage, account.source)
+
+
+def _metadata(token: Token | None, subject: _Subject, now: datetime) -> dict[str, Any]:
+    """Return the metadata of *token*, without the secret."""
+    expires_at = token.expires_at if token else None
+    return {
+        "token_type": token.token_type if token else None,
+        "expires_at": instant(expires_at) if expires_at else None,
+        "expires_at_epoch": int(expires_at.timestamp()) if expires_at else None,
+        "expires_in": max(0, token.seconds_left(now) or 0) if token and expires_at else None,
+        **{name: value for name, value in subject._asdict().items() if name != "variable"},
+    }
+
+
+def _check(runtime: "Runtime", token: Token, url: str, repository: "TokenRepository | None") -> int:
+    """Return the status of a GET request with *token* to *url*; record in *repository* whether it was accepted.
+
+    Raises RedirectError, ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
+    """
+    from xapi_cli.auth.token_source import SuppliedToken, TokenSource
+    from xapi_cli.http.send import Call, Sender
+    from xapi_cli.request.status_errors import concern
+
+    tokens = TokenSource(SuppliedToken("", lambda: token.access_token))
+    sender = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline)
+    outcome = sender.send(Call("GET", url, runtime.default_headers))
+    response = outcome.response
+    response.close()
+    if outcome.refused_redirect is not None:  # perhaps to sign in
+        raise outcome.refused_redirect
+    if response.status >= 500:
+        error = ServerStatusError(f"the API responded with {response.status}", hint="try again later")
+        concern(error, response)
+        raise error
+    if repository is not None and response.status == UNAUTHORIZED:
+        repository.record_rejection(token)
+    elif repository is not None:
+        repository.forget_rejection()
+    return response.status
+
+
+def _table(runtime: "Runtime", state: State, token: Token | None, subject: _Subject, checked: str | None) -> str:
+    """Return the token status as a small table; *checked* describes the check, without it there is no such row."""
+    from xapi_cli.system.layout import Cell, table
+    from xapi_cli.system.style import color_of_state
+
+    rows: list[tuple[str, str | Cell]] = [
+        ("state", Cell(state, color_of_state(state))),
+        *([("checked", checked)] if checked else []),
+        ("username", subject.username or "-"),
+        ("base URL", subject.base_url or "-"),
+        ("profile", subject.profile),
+        ("expires", until(token.expires_at, runtime.now()) if token else "-"),
+        ("storage", f"environment ({subject.variable})" if subject.variable else subject.storage),
+    ]
+    return table(rows, runtime.terminal.style)
+
+
+def _error(state: State, hint: str) -> AuthenticationError:
+    match state:
+        case "short":
+            return AuthenticationError("the token has less time left than --min-ttl requires", hint=hint)
+        case "expired":
+            return LoginNeeded("the token has expired", hint=hint)
+        case "rejected":
+            return TokenRejected("the API rejected the token (401)", hint=hint)
+        case _:
+            return LoginNeeded("no stored token", hint=hint)

@@ -11,7 +11,6 @@ from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.system.render import printable, until
 from xapi_cli.tokens import Identity
-from xapi_cli.usecases.access_token import warn_of_supplied_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -291,7 +290,7 @@ class Login:
             stored = f"settings stored in profile {profile}; " if written else ""
             flag = "" if profile == self._profile_without_flag else f" --profile {profile}"
             terminal.note(f"{stored}next, run `xapi request{flag} /path`")
-        warn_of_supplied_token(self.runtime, "commands use that token until you unset the variable")
+        self.runtime.warn_of_supplied_token("commands use that token until you unset the variable")
 
     def _report_storage_of_later_commands(self, *, written: bool) -> None:
         """Report that later commands would look for the token elsewhere, because of a variable or without it."""

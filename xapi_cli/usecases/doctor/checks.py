@@ -5,13 +5,13 @@ import sys
 from contextlib import suppress
 from datetime import UTC
 
+from xapi_cli.auth.account import state_of
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
 from xapi_cli.system.render import relative, until
 from xapi_cli.usecases.doctor.findings import Check, Findings, NotChecked, Status
-from xapi_cli.usecases.token_status import state_of
 
 _PACKAGES = ("httpx", "h11", "keyring", "truststore", "typer")
 _CLOCK_TOLERANCE = 60.0  # seconds; an HTTP date has a resolution of one second, and responses take time
