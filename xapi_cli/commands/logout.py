@@ -30,7 +30,6 @@ def logout(ctx: typer.Context, *, everything: All = False) -> None:
     from xapi_cli.auth.account import name_of
     from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
     from xapi_cli.store.deletion import delete_everywhere, known_accounts
-    from xapi_cli.usecases.access_token import warn_of_supplied_token
 
     runtime: Runtime = ctx.obj
     terminal = runtime.terminal
@@ -45,7 +44,7 @@ def logout(ctx: typer.Context, *, everything: All = False) -> None:
             terminal.note("no known account, nothing to delete")
     else:
         identities = [runtime.identity]
-    warn_of_supplied_token(runtime, "commands use that token until you unset the variable")
+    runtime.warn_of_supplied_token("commands use that token until you unset the variable")
 
     failures: list[XapiError] = []
     repository = None
