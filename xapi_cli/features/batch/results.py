@@ -4,6 +4,7 @@ The body of a response becomes a member of its line: JSON as the server sent it,
 """
 
 import codecs
+import gc
 import json
 import re
 import time
@@ -55,28 +56,28 @@ class Body:
 
     def __init__(self) -> None:
         self.size = 0
-        self._data = bytearray()
+        self._blocks: list[bytes] = []
         self._file: BinaryIO | None = None
 
     def append(self, block: bytes) -> None:
         """Append *block*; raises OSError if it cannot be stored."""
         self.size += len(block)
-        if self._file is None and self.size > _IN_MEMORY:
-            from tempfile import TemporaryFile
-
-            self._file = TemporaryFile()  # noqa: SIM115 - closed after reading, or with the object
-            self._file.write(self._data)
-            self._data.clear()
         if self._file is None:
-            self._data += block
+            self._blocks.append(block)
+            if self.size > _IN_MEMORY:
+                from tempfile import TemporaryFile
+
+                self._file = TemporaryFile()  # noqa: SIM115 - closed after reading, or with the object
+                self._file.writelines(self._blocks)
+                self._blocks.clear()
         else:
             self._file.write(block)
 
     def read(self) -> bytes:
         """Return the body and forget it."""
         if self._file is None:
-            data, self._data = bytes(self._data), bytearray()
-            return data
+            blocks, self._blocks = self._blocks, []
+            return blocks[0] if len(blocks) == 1 else b"".join(blocks)
         with self._file as file:
             file.seek(0)
             return file.read()
@@ -170,10 +171,15 @@ def _decoded(body: bytes, charset: str) -> str:
 def _json(text: str) -> str | None:
     """Return *text* as JSON in one line, with all values as they are, or None if it is not valid JSON."""
     text = text.removeprefix("\ufeff").strip(" \t\r\n")
+    collects = gc.isenabled()
     try:
+        gc.disable()  # a list of millions of lists would be traversed again and again
         check(text)
     except (ValueError, RecursionError):  # or it has more levels than the decoder supports
         return None
+    finally:
+        if collects:
+            gc.enable()
     return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text  # only outside strings, as whitespace
 
 
