@@ -16,8 +16,8 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -288,6 +288,15 @@ def _adopt(descriptor: int, old: os.stat_result, path: str) -> None:
         os.fchown(descriptor, old.st_uid, old.st_gid)
     if (mode := stat.S_IMODE(old.st_mode) & 0o777) != stat.S_IMODE(new.st_mode):
         os.fchmod(descriptor, mode)
+
+
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Raise OutputError for a failure within the block, with which writing the file *name* has failed."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise write_error(name, error) from error
 
 
 def write_error(name: str, error: OSError | ValueError) -> OutputError:

@@ -1,8 +1,6 @@
 """An API with configurable responses that counts requests and invalidates tokens after a number of calls."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -10,8 +8,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 
-from tests.support.program import PROGRAM, Xapi
-from tests.support.servers import HandlerServer, Peer
+from tests.support.program import Xapi
+from tests.support.servers import HandlerServer
 
 PASSWORD = "canary-password"
 
@@ -182,41 +180,3 @@ def batch(
     """Run `xapi batch`; return exit code, output lines and stderr."""
     outcome = xapi("batch", *arguments, input=input, env=api.settings | more.pop("env", {}), **more)
     return outcome.code, out_lines(outcome.out), outcome.err
-
-
-# Runs a program and writes its greatest resident size, in KiB, to a file: a child inherits the peak of its parent.
-MEASURED = """
-import resource, subprocess, sys
-code = subprocess.call(sys.argv[2:])
-with open(sys.argv[1], "w") as file:
-    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
-sys.exit(code)
-"""
-_LINES = 'BEGIN { for (i = 0; i < n; i++) printf "{\\"id\\":%d,\\"path\\":\\"/n/%d\\"}\\n", i, i }'
-
-
-def measured(xapi: Xapi, count: int, *arguments: str, env: Any, timeout: float = 60) -> tuple[int, float, int]:
-    """Send *count* lines from a pipe; return exit code, peak in MiB and the number of output lines."""
-    peak, out = xapi.home / "peak", xapi.home / "out"
-    command = (sys.executable, "-c", MEASURED, str(peak), str(PROGRAM), "batch")
-    with subprocess.Popen(["awk", "-v", f"n={count}", _LINES], stdout=subprocess.PIPE) as lines, out.open("wb") as file:
-        assert lines.stdout is not None
-        process = xapi.start(
-            *arguments, stdin=lines.stdout, stdout=file, stderr=subprocess.DEVNULL, env=env, argv=command
-        )
-        process.wait(timeout)
-    with out.open("rb") as file:
-        return process.returncode, int(peak.read_text()) / 1024, sum(1 for _ in file)
-
-
-def respond_to_all(peer: Peer) -> None:
-    """Respond to successive requests without a body, and store nothing."""
-    data = b""
-    while block := peer.sock.recv(65_536):
-        data += block
-        if count := data.count(b"\r\n\r\n"):
-            data = data.rpartition(b"\r\n\r\n")[2]
-            peer.sock.sendall(_ANSWER * count)
-
-
-_ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"ok":true}'

@@ -1,145 +1,83 @@
-"""`xapi batch`: input lines, order, streams and terminals."""
+"""`xapi batch`: its lines, its exit code, its files, and how it ends."""
 
 import json
 import os
-import random
 import re
+import signal
 import subprocess
+import sys
+import threading
 import time
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trustme
 
-from tests.features.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
-from tests.support.program import Xapi
+from tests.features.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths
+from tests.support.program import PROGRAM, Xapi
+from tests.support.servers import Server, close, free_port, hang, request, send, serve
+from xapi_cli.features.batch.lines import KEYS
 
-TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
+BUSY = Reply(b'{"message": "too\\nbusy"}', 503, (("Retry-After", "0"), ("Content-Type", "application/json")))
 
 
-def test_every_key_of_a_line_is_sent(xapi: Xapi) -> None:
-    line = '{"id": {"a": [1.10, 1e400]}, "method": "put", "path": "/x?a=b", "query": {"q": ["ä b", 7], "t": true}, '
-    line += '"headers": {"X-Run": "é", "Accept": null}, '
-    line += '"json": {"n": 1.10, "big": 12345678901234567890123, "u": "\\u00e4"}}\n'
-    with Api() as api:
-        code, _, err = batch(xapi, api, input=line)
+def numbers(lines: list[dict[str, Any]]) -> list[int]:
+    return sorted(line["line"] for line in lines)
+
+
+def half(received: ReceivedRequest) -> Reply:
+    """Respond with 404 to every other line."""
+    return Reply(status=404 if received.path[-1] in "13579" else 200)
+
+
+# lines
+
+
+def test_a_line_is_sent_and_its_response_is_a_line(xapi: Xapi) -> None:
+    line = {"id": "x", "method": "put", "path": "/a", "query": {"q": 1}, "headers": {"X-Run": "1"}, "json": [1.5]}
+    with Api(lambda received: Reply(b'{"n":\r\n 1.10}', 201)) as api:
+        outcome = xapi("batch", input=json.dumps(line), env=api.settings)
         [received] = api.requests
 
-    assert code == 0, err
-    assert (received.method, received.path) == ("PUT", "/x?a=b&q=%C3%A4%20b&q=7&t=true")
-    assert received.body == b'{"n": 1.10, "big": 12345678901234567890123, "u": "\\u00e4"}'
-    assert received.headers["content-type"] == "application/json"
-    assert received.headers["x-run"].encode("latin-1").decode() == "é"
-    assert "accept" not in received.headers
-    assert received.headers["authorization"] == "Bearer token-1"
+    assert (received.method, received.path, received.body) == ("PUT", "/a?q=1", b"[1.5]")
+    assert (received.headers["x-run"], received.headers["authorization"]) == ("1", "Bearer token-1")
+    shown = re.sub(r'"elapsed_ms": \d+', '"elapsed_ms": 0', outcome.out)
+    assert shown == (
+        '{"id": "x", "line": 1, "status": 201, "headers": {"content-type": "application/json", "content-length": "13"},'
+        ' "json": {"n":   1.10}, "elapsed_ms": 0}\n'
+    )
+    login, summary = outcome.err.splitlines()
+    assert login.startswith("xapi: logged in as ")
+    assert re.fullmatch(r"xapi: 1 line in \d+\.\d s \([\d,]+/s\)", summary)
 
 
-def test_an_id_is_printed_as_it_was_written(xapi: Xapi) -> None:
-    ids = ['{"a": [1.10, 1e400]}', "1.0", '"\\u00e4"', "null", "123456789012345678901234567890", "true"]
+def test_an_invalid_line_is_an_error_and_does_not_stop_the_rest(xapi: Xapi) -> None:
+    text = '{"path":"/1"}\n\n{"pth": "secret"}\n\xff\n{"id":"last","path":"/2"}'
     with Api() as api:
-        outcome = xapi(
-            "batch", "--ordered", input="".join(f'{{"id":{each}, "path":"/"}}\n' for each in ids), env=api.settings
-        )
+        code, lines, err = batch(xapi, api, "--ordered", input=text.encode("latin-1"))
 
-    assert [re.match(r'\{"id": (.*), "line": ', line)[1] for line in outcome.out.splitlines()] == ids  # type: ignore[index]  # each matches
+    assert (code, numbers(lines), len(api.requests)) == (2, [1, 3, 4, 5], 2)
+    assert [line.get("error", {}).get("kind") for line in lines] == [None, "input", "input", None]
+    assert "secret" not in err + json.dumps(lines)
+    assert err.endswith(": 2 × input; see the lines with an error or a status above 399\n")
 
 
-def test_data_is_sent_verbatim_and_post_is_the_method_of_a_line_with_a_body(xapi: Xapi) -> None:
+def test_a_json_array_or_nothing_at_all_is_one_error_and_nothing_is_sent(xapi: Xapi) -> None:
+    array = '[\n{"path": "/1", "method": "DELETE"},\n{"path": "/2", "method": "DELETE"}\n]\n'
     with Api() as api:
-        code, _, err = batch(
-            xapi,
-            api,
-            "-j",
-            "1",
-            input=jsonl(
-                {"path": "/a", "data": "ä\n"},
-                {"path": "/b", "data": "x", "headers": {"content-type": "text/x"}},
-                {"path": "/c"},
-            ),
-        )
-        seen = [(each.method, each.path, each.body, each.headers.get("content-type")) for each in api.requests]
+        outcomes = [batch(xapi, api, input=text) for text in (array, "")]
+        blank = batch(xapi, api, input="\n")
 
-    assert code == 0, err
-    assert seen == [
-        ("POST", "/a", "ä\n".encode(), "application/json"),
-        ("POST", "/b", b"x", "text/x"),
-        ("GET", "/c", b"", None),
-    ]
+        assert (api.requests, api.logins) == ([], 0)
+    assert [outcome[:2] for outcome in (*outcomes, blank)] == [(2, []), (2, []), (0, [])]
+    assert "xapi: error: the input is a JSON array, not one object per line; use `jq -c '.[]'`" in outcomes[0][2]
+    assert outcomes[1][2].startswith("xapi: error: the input is empty; the command before the pipe has failed")
 
 
-BAD = [
-    ("nonsense", "not a JSON object"),
-    ("[1]", "not a JSON object"),
-    ('{"path": "/", }', "expected a quoted name"),
-    ('{"path": "/"', "it is truncated after 12 characters"),
-    ('{"path": "/', "it is truncated after 11 characters"),
-    ('{"path": "/"} x', "has data after its object"),
-    ('{"path": NaN}', "NaN and Infinity"),
-    ("{}", '"path" is missing'),
-    ('{"path": 5}', '"path" is not a string'),
-    ('{"path": ""}', "PATH is empty"),
-    ('{"path": "https://elsewhere.test/"}', "has the origin"),
-    ('{"path": "/", "path": "/"}', "twice"),
-    ('{"path": "/", "pth": 1}', "unknown field 'pth'"),
-    ('{"path": "/", "json": 1, "data": "x"}', '"json" and "data" cannot'),
-    ('{"path": "/", "data": 1}', '"data" is not a string'),
-    ('{"path": "/", "data": "\\ud800"}', "surrogate"),
-    ('{"path": "/", "method": "TRACE"}', "TRACE"),
-    ('{"path": "/", "query": []}', '"query" is not an object'),
-    ('{"path": "/", "query": {"a": null}}', "'a'"),
-    ('{"path": "/", "headers": {"X": 1.5e3, "Y": {}}}', "'Y'"),
-    ('{"path": "/", "headers": {"X": "a\\nb"}}', "control character"),
-    ('{"path": "/", "headers": {"Content-Length": "1"}}', "set by xapi"),
-    ('{"path": "/", "json": ' + "[" * 100_001 + "]" * 100_001 + "}", "more than 100,000 levels"),
-    ('{"path": "/", "id": ' + "[" * 100_000 + "]" * 100_000 + "}", '"id" is nested too deeply'),
-    ('{"path": "/", "json": ' + "[" * 100_000 + "}", "expected a value or ] at character 100001"),
-]
-
-
-def test_an_invalid_line_is_reported_by_number_and_does_not_stop_the_rest(xapi: Xapi) -> None:
-    count = len(BAD)
-    given = ['{"path":"/1"}', "", *(line for line, _ in BAD), '{"id":"last","path":"/2"}']
-    with Api() as api:
-        code, (first, *invalid, last), err = batch(xapi, api, "--ordered", input="\n".join(given))
-
-    assert code == 2
-    assert [each["line"] for each in (first, *invalid, last)] == [1, *range(3, count + 4)]
-    assert {each["error"]["kind"] for each in invalid} == {"input"}
-    messages = [each["error"]["message"] for each in invalid]
-    assert [(args, text) for (_, args), text in zip(BAD, messages, strict=True) if args not in text] == []
-    assert [first["status"], last["status"], last["id"]] == [200, 200, "last"]
-    assert f"{count + 2} lines" in err
-    assert f"{count} × input" in err
-
-
-def test_a_line_that_is_not_utf8_or_is_too_long_is_invalid(xapi: Xapi) -> None:
-    data = b'{"path":"/\xff"}\n{"path":"/2", "data":"' + b"x" * (17 * 2**20) + b'"}\r\n\xef\xbb\xbf\n{"path":"/4"}\n'
-    with Api() as api:
-        code, lines, _ = batch(xapi, api, "--ordered", input=data)
-
-    assert code == 2
-    messages = [(each["line"], each.get("error", {}).get("message", "")[:24]) for each in lines]
-    assert messages == [
-        (1, "the line is not valid UT"),
-        (2, "the line has more than 1"),
-        (3, "the line is not a JSON o"),
-        (4, ""),
-    ]
-
-
-def test_a_byte_order_mark_and_windows_line_ends_are_accepted(xapi: Xapi) -> None:
-    with Api() as api:
-        code, lines, err = batch(xapi, api, input=b'\xef\xbb\xbf{"path":"/1"}\r\n\r\n{"path":"/3"}\r\n')
-
-    assert (code, sorted(each["line"] for each in lines)) == (0, [1, 3]), err
-
-
-def test_an_empty_input_succeeds_without_a_login(xapi: Xapi) -> None:
-    with Api() as api:
-        code, lines, err = batch(xapi, api, input="\n")
-        assert (code, lines, api.logins) == (0, [], 0), err
-
-
-def test_lines_can_be_read_from_a_file_and_an_unreadable_file_is_a_usage_error(xapi: Xapi, tmp_path: Path) -> None:
+def test_lines_can_be_in_a_file(xapi: Xapi, tmp_path: Path) -> None:
     (tmp_path / "in").write_text(paths(3))
     with Api() as api:
         assert len(batch(xapi, api, str(tmp_path / "in"))[1]) == 3
@@ -148,32 +86,20 @@ def test_lines_can_be_read_from_a_file_and_an_unreadable_file_is_a_usage_error(x
         directory = batch(xapi, api, str(tmp_path))
 
     assert (missing[0], directory[0]) == (2, 2)
-    assert "No such file" in missing[2]
-    assert "cannot be read" in directory[2]
+    assert "missing cannot be read: No such file" in missing[2]
+    assert "cannot be read: Is a directory" in directory[2]
 
 
-def test_ordered_keeps_the_order_of_the_input(xapi: Xapi) -> None:
-    def response(received: ReceivedRequest) -> Reply:
-        time.sleep(random.random() / 50)
-        return Reply()
+@pytest.mark.parametrize("args", [["-j", "0"], ["-j", "501"], ["--retry", "-1"], ["--rate", "0"], ["--shard", "4/3"]])
+def test_invalid_arguments_are_usage_errors(xapi: Xapi, args: list[str]) -> None:
+    outcome = xapi("batch", *args, input=paths(1), env={"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": "t"})
 
-    with Api(response) as api:
-        code, lines, _ = batch(xapi, api, "--ordered", "-j", "16", input="\n" + paths(300) + "bad\n")
-
-    assert (code, [each["line"] for each in lines]) == (2, list(range(2, 303)))
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
 
 
-def test_fail_fast_stops_sending_after_the_first_failed_line(xapi: Xapi) -> None:
-    with Api(lambda received: Reply(status=404 if received.path == "/n/5" else 200)) as api:
-        code, lines, err = batch(xapi, api, "--fail-fast", "-j", "2", input=paths(1000))
-        # The other connection goes on until the 404 has been read, which takes long on a busy machine.
-        assert (code, 6 <= len(api.requests) < 500, len(lines)) == (4, True, len(api.requests))
-    assert "--fail-fast" in err
-
-
-def test_each_line_is_sent_and_printed_immediately(xapi: Xapi) -> None:
+def test_each_line_is_sent_when_it_arrives_and_its_result_is_printed_immediately(xapi: Xapi) -> None:
     with Api() as api:
-        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
+        process = xapi.start("batch", "-j", "1", stdin=subprocess.PIPE, env=api.settings)
         assert process.stdin is not None
         assert process.stdout is not None
         for number in range(3):
@@ -184,76 +110,34 @@ def test_each_line_is_sent_and_printed_immediately(xapi: Xapi) -> None:
         assert process.wait(30) == 0
 
 
-def test_a_slow_reader_of_stdout_slows_down_the_requests(xapi: Xapi) -> None:
-    with Api(lambda received: Reply(b"x" * 10_000, headers=TEXT)) as api:
-        process = xapi.start("batch", "-j", "4", stdin=subprocess.PIPE, env={**api.settings, "XAPI_TIMEOUT": "2"})
-        assert process.stdin is not None
-        process.stdin.write(paths(600).encode())
-        process.stdin.close()
-        process.stdin = None
-        time.sleep(4)  # longer than the timeout, which must not count
-        sent = len(api.requests)
-        out, err = process.communicate(timeout=30)
-
-        assert sent < 40
-        assert (process.returncode, len(out.splitlines())) == (0, 600), err
-
-
 def test_a_non_blocking_stdin_without_data_is_not_the_end_of_the_input(xapi: Xapi) -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     with Api() as api, open(writer, "wb") as pipe:
         process = xapi.start("batch", stdin=reader, env=api.settings)
         os.close(reader)
-        for number in range(3):
+        assert process.stdout is not None
+        for number in range(2):
             pipe.write(paths(1, number).encode())
             pipe.flush()
-            while len(api.requests) <= number:
-                time.sleep(0.01)
+            assert json.loads(process.stdout.readline())["id"] == number
         pipe.close()
-        out, _ = process.communicate(timeout=30)
-
-    assert (process.returncode, len(out_lines(out.decode()))) == (0, 3)
+        assert process.wait(30) == 0
 
 
-def test_a_terminal_shows_the_progress(xapi: Xapi, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text(paths(60))
-    args = ("batch", "-j", "2", str(tmp_path / "in"))
-    with (
-        Api(slowly(0.05)) as api,
-        (tmp_path / "out").open("wb") as out,
-        xapi.on_terminal(*args, stdout=out, env=api.settings) as terminal,
-    ):
-        terminal.expect("lines, ")
-        terminal.expect(" left")
-        terminal.expect("60 lines in")
-        assert terminal.wait() == 0
-    assert len((tmp_path / "out").read_text().splitlines()) == 60
+def test_a_slow_reader_of_stdout_slows_down_the_requests(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(b"x" * 10_000)) as api:
+        process = xapi.start("batch", "-j", "4", stdin=subprocess.PIPE, env={**api.settings, "XAPI_TIMEOUT": "2"})
+        assert process.stdin is not None
+        process.stdin.write(paths(600).encode())
+        process.stdin.close()
+        process.stdin = None
+        time.sleep(3)  # longer than the timeout, which must not count
+        sent = len(api.requests)
+        out, err = process.communicate(timeout=30)
 
-
-def test_lines_typed_on_a_terminal_are_processed_one_by_one_without_a_progress_bar(xapi: Xapi) -> None:
-    with Api() as api, xapi.on_terminal("batch", columns=300, env=api.settings) as terminal:
-        terminal.expect("reading lines from the terminal; press Ctrl-D to end the input")
-        terminal.type('{"path":"/typed"}\n')
-        terminal.expect("1  200 ")
-        terminal.type("\x04")
-        assert terminal.wait() == 0
-        assert b"lines, " not in terminal.seen
-
-
-@pytest.mark.parametrize("term", ["dumb", "xterm"])
-def test_a_dumb_terminal_gets_no_progress_bar(xapi: Xapi, term: str) -> None:
-    with (
-        Api(slowly(0.1)) as api,
-        xapi.on_terminal(
-            "batch", "-j", "1", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=api.settings | {"TERM": term}
-        ) as terminal,
-    ):
-        assert terminal.process.stdin is not None
-        terminal.process.stdin.write(paths(20).encode())
-        terminal.process.stdin.close()
-        assert terminal.wait() == 0
-        assert (b"\x1b[K" in terminal.seen) == (term == "xterm")
+    assert sent < 60  # a pipe takes six lines
+    assert (process.returncode, len(out.splitlines())) == (0, 600), err
 
 
 def test_other_commands_do_not_import_the_batch_package(xapi: Xapi) -> None:
@@ -262,6 +146,445 @@ def test_other_commands_do_not_import_the_batch_package(xapi: Xapi) -> None:
         request = xapi("request", "/", env=env)
         own = xapi("batch", input=paths(1), env=env)
 
-    assert re.findall(r"xapi_cli\.(?:batch|library)\S*", request.err) == []
-    assert "xapi_cli.features.batch.engine" in own.err
-    assert re.findall(r"\| +(asyncio|anyio|rich|keyring|logging)$", own.err, re.MULTILINE) == []
+    assert re.findall(r"xapi_cli\.features\.batch\S*", request.err) == []
+    assert "xapi_cli.features.batch.runner" in own.err
+    assert re.findall(r"\| +(asyncio|httpx|rich|keyring|logging|tempfile)$", own.err, re.MULTILINE) == []
+
+
+# the exit code
+
+
+def test_the_exit_code_is_the_highest_of_all_lines(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(status=int(received.path[1:]))) as api:
+        for expected, statuses in ((0, [200, 304, 204]), (4, [200, 404]), (5, [404, 503, 200])):
+            assert batch(xapi, api, input=jsonl(*({"path": f"/{each}"} for each in statuses)))[0] == expected
+        assert batch(xapi, api, input=jsonl({"path": "/404"}, {"pth": 1}))[0] == 4
+
+
+def test_failures_have_kinds(xapi: Xapi) -> None:
+    env: dict[str, str | None] = {"XAPI_TOKEN": "t", "XAPI_TIMEOUT": "1"}
+    with Api(lambda received: None if received.path == "/n/0" else Reply(b"x" * 11_000_000), open_to_all=True) as api:
+        lines = batch(xapi, api, "--ordered", input=paths(2), env=env)[1]
+    with Server([request(), hang()]) as server:
+        silent = xapi("batch", input=paths(1), env=env | {"XAPI_BASE_URL": server.url})
+    gone = xapi("batch", input=paths(2), env=env | {"XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}"})
+
+    assert [line["error"]["kind"] for line in lines] == ["network", "size"]
+    assert "use `xapi request -o FILE`" in lines[1]["error"]["message"]
+    assert (silent.code, out_lines(silent.out)[0]["error"]["kind"]) == (12, "timeout")
+    assert (gone.code, "connection refused" in gone.out) == (11, True)
+    assert "within 1 s" in silent.out
+
+
+def test_fail_fast_sends_nothing_after_a_failed_line(xapi: Xapi) -> None:
+    with Api(lambda received: Reply(status=404 if received.path == "/n/5" else 200)) as api:
+        code, lines, err = batch(xapi, api, "--fail-fast", "-j", "1", input=paths(50))
+
+    assert (code, numbers(lines), len(api.requests)) == (4, [1, 2, 3, 4, 5, 6], 6)
+    assert "; no more lines were sent (--fail-fast)" in err
+
+
+# requests
+
+
+def test_requests_share_connections_also_over_tls(xapi: Xapi, tmp_path: Path) -> None:
+    import ssl
+
+    ca, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with Server([serve()]) as plain, Server([serve()], tls=context) as secure:
+        for server in (plain, secure):
+            env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+            outcome = xapi("batch", "-j", "4", input=paths(100), env=env)
+            assert (outcome.code, len(out_lines(outcome.out))) == (0, 100), outcome
+            assert len(server.received) <= 4
+
+
+def test_redirects_are_followed_as_in_request(xapi: Xapi) -> None:
+    with Api(open_to_all=True) as elsewhere:
+        targets = {"/a": "/end", "/loop": "/loop", "/away": f"{elsewhere.url}/there", "/body": f"{elsewhere.url}/no"}
+
+        def response(received: ReceivedRequest) -> Reply:
+            target = targets.get(received.path)
+            return Reply(status=307, headers=(("Location", target),)) if target else Reply()
+
+        with Api(response) as api:
+            away, body = {"path": "/away", "headers": {"X-Mine": "1"}}, {"path": "/body", "json": 1}
+            code, out, err = batch(xapi, api, "--ordered", input=jsonl({"path": "/a"}, {"path": "/loop"}, away, body))
+
+    assert (code, [each["status"] for each in out]) == (0, [200, 307, 200, 307])
+    assert [each.path for each in elsewhere.requests] == ["/there"]
+    assert not {"authorization", "x-mine"} & set(elsewhere.requests[0].headers)
+    assert "2 × 307" in err
+
+
+def test_transient_failures_are_retried_but_no_post(xapi: Xapi) -> None:
+    failing: dict[str, int] = {}
+
+    def response(received: ReceivedRequest) -> Reply | None:
+        failing[received.path] = failing.get(received.path, 0) + 1
+        return None if failing[received.path] == 1 else BUSY if failing[received.path] == 2 else Reply()
+
+    with Api(response, open_to_all=True) as api:
+        env = {"XAPI_TOKEN": "abc"}
+        lines = jsonl({"path": "/b"}, {"path": "/c", "method": "POST"})
+        tried = batch(xapi, api, "--retry", "2", input=lines, env=env)
+        plain = batch(xapi, api, input=jsonl({"path": "/a"}), env=env)
+
+    assert (plain[0], tried[0]) == (11, 11)
+    results = {each["line"]: each.get("status") or each["error"]["message"] for each in tried[1]}
+    assert results[1] == 200
+    assert "may have been processed" in results[2]
+    assert failing["/c"] == 1
+    assert ", 2 retries): 1 × network" in tried[2]
+
+
+def test_a_429_with_retry_after_pauses_all_requests(xapi: Xapi) -> None:
+    times: list[float] = []
+
+    def response(received: ReceivedRequest) -> Reply:
+        times.append(time.monotonic())
+        return Reply(status=429, headers=(("Retry-After", "1"),)) if len(times) == 1 else Reply()
+
+    with Api(response) as api:
+        code, lines, err = batch(xapi, api, "--retry", "1", "-j", "1", input=paths(5))
+
+    assert (code, len(lines)) == (0, 5), err
+    assert times[1] - times[0] >= 1
+    assert "xapi: the API responded with 429; sending no requests for 1.0 s" in err
+
+
+def test_the_rate_includes_retries_and_the_end_of_the_input_does_not_wait(xapi: Xapi) -> None:
+    failed: set[str] = set()
+
+    def response(received: ReceivedRequest) -> Reply:
+        is_first = received.path not in failed
+        failed.add(received.path)
+        return BUSY if is_first else Reply()
+
+    with Api(response) as api:
+        started = time.monotonic()
+        code, lines, err = batch(xapi, api, "--rate", "10", "--retry", "1", input=paths(5) + "bad\n")
+
+    assert time.monotonic() - started >= 0.9  # ten requests
+    assert (code, len(lines)) == (2, 6), err
+
+
+def test_the_shards_send_each_line_exactly_once(xapi: Xapi, tmp_path: Path) -> None:
+    text = "\n" + paths(20) + "not json\n\n" + paths(10, 20)
+    (tmp_path / "in").write_text(text)
+    sent = []
+    with Api() as api:
+        for shard in ("1/3", "2/3", "3/3"):
+            code, lines, err = batch(xapi, api, "--shard", shard, str(tmp_path / "in"))
+            sent.append(numbers(lines))
+            assert code == (2 if 22 in sent[-1] else 0), err
+        assert sorted(api.counts.values()) == [1] * 30
+        assert batch(xapi, api, "--shard", "99/99", str(tmp_path / "in"))[:2] == (0, [])
+
+    assert sent[0] == [4, 7, 10, 13, 16, 19, 22, 25, 28, 31]  # line 1 is blank
+    assert sorted(chain(*sent)) == [*range(2, 23), *range(24, 34)]
+
+
+# --failed, and files with two roles
+
+
+def test_the_lines_that_failed_are_written_verbatim(xapi: Xapi, tmp_path: Path) -> None:
+    failed = tmp_path / "failed"
+    failed.write_text("old\n")
+    failed.chmod(0o640)
+    bad = '{"path": "/n/1",  "id": 1.50}\r\n\n{"pth": 1}\n {"id": "ü\\u00fc", "path": "/n/3"}\n'
+    with Api(half) as api:
+        text = paths(1) + bad + '{"path": "/n/5"}'
+        code, _, err = batch(xapi, api, "--ordered", "--failed", str(failed), input=text)
+        wanted = '{"path": "/n/1",  "id": 1.50}\r\n{"pth": 1}\n {"id": "ü\\u00fc", "path": "/n/3"}\n{"path": "/n/5"}\n'
+        assert (code, failed.read_bytes().decode()) == (4, wanted)
+        assert failed.stat().st_mode & 0o777 == 0o640
+        assert f"; send {failed} again\n" in err
+
+        assert batch(xapi, api, "--failed", str(failed), input=paths(1))[0] == 0
+    assert failed.read_text() == ""
+
+
+def test_the_file_of_failed_lines_is_complete_although_the_batch_was_interrupted(xapi: Xapi, tmp_path: Path) -> None:
+    failed = tmp_path / "failed"
+    with Api(half) as api:
+        process = xapi.start("batch", "--failed", str(failed), stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(paths(2).encode())
+        process.stdin.flush()
+        for _ in range(2):
+            process.stdout.readline()
+        assert not failed.exists()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+    assert failed.read_text() == paths(1, 1)
+
+
+def test_a_file_of_failed_lines_that_cannot_be_written_is_an_output_error(xapi: Xapi, tmp_path: Path) -> None:
+    with Api(half) as api:
+        nowhere = batch(xapi, api, "--failed", str(tmp_path / "none" / "failed"), input=paths(3))
+        assert not api.requests
+        full = batch(xapi, api, "--failed", "/dev/full", input=paths(8))
+
+    assert (nowhere[0], full[0]) == (14, 14)
+    assert full[2].endswith("xapi: error: /dev/full cannot be written: No space left on device; choose another file\n")
+
+
+@pytest.mark.parametrize("role", ["input", "stdin", "--journal", "stdout"])
+@pytest.mark.parametrize("option", ["--failed", "--journal"])
+def test_a_file_with_two_roles_is_refused_and_unchanged(xapi: Xapi, tmp_path: Path, role: str, option: str) -> None:
+    file, other = tmp_path / "file", tmp_path / "other"
+    other.write_text(paths(3))
+    file.write_text(paths(3) if role in ("input", "stdin") else "")
+    before = file.read_bytes()
+    args = {"input": [str(file)], "--journal": ["--failed", str(file), "--journal", str(file)]}.get(role, [])
+    with Api() as api, ExitStack() as stack:
+        own = stack.enter_context((file if role == "stdin" else other).open("rb"))
+        stdout = stack.enter_context(file.open("ab")) if role == "stdout" else subprocess.DEVNULL
+        process = xapi.start("batch", option, str(file), *args, stdin=own, stdout=stdout, env=api.settings)
+        _, err = process.communicate(timeout=30)
+        assert not api.requests
+
+    assert process.returncode == 2, err
+    assert b"are the same file; use two different files\n" in err
+    assert file.read_bytes() == before
+
+
+# how it ends
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">&-", 14, "stdout is closed"),
+        (">/dev/full", 14, "No space left"),
+        (">>in", 2, "stdout is redirected to in, the input file"),
+        ("<&-", 2, "stdin is closed"),
+    ],
+)
+def test_unusable_streams_end_the_batch_early(
+    xapi: Xapi, tmp_path: Path, redirection: str, code: int, message: str
+) -> None:
+    (tmp_path / "in").write_text(paths(2000))
+    with Api() as api:
+        argv = ("bash", "-c", f'exec "$@" {redirection}', "-", str(PROGRAM))
+        args = () if "<" in redirection else ("in",)
+        process = xapi.start("batch", *args, env=api.settings, cwd=tmp_path, argv=argv)
+        _, err = process.communicate(timeout=30)
+        assert len(api.requests) < 2000
+
+    assert process.returncode == code
+    last = err.decode().rstrip().rpartition("\n")[2]
+    assert last.startswith("xapi: error: ")
+    assert message in last
+
+
+def test_a_closed_stdout_ends_the_batch_without_a_message(xapi: Xapi) -> None:
+    with Api() as api:
+        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(paths(2000).encode())
+        process.stdin.close()
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 141
+        assert "error" not in process.stderr.read().decode()
+        assert len(api.requests) < 2000
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_batch_and_what_is_complete_is_kept(
+    xapi: Xapi, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    (tmp_path / "in").write_text(paths(200))
+    all_are_sent, done = threading.Event(), threading.Event()
+
+    def response(received: ReceivedRequest) -> Reply:
+        if len(api.requests) >= 130:
+            all_are_sent.set()
+        if received.path not in {"/n/0", "/n/1"}:
+            done.wait(30)
+        return Reply()
+
+    with Api(response) as api:
+        args = ("batch", "-j", "128", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+        process = xapi.start(*args, env=api.settings)
+        assert all_are_sent.wait(30)
+        process.send_signal(number)
+        started = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        seconds = time.monotonic() - started
+        done.set()
+        api.requests.clear()
+        rest = xapi(*args, env=api.settings)
+
+        assert process.returncode == code
+        assert sorted(line["id"] for line in out_lines(out.decode())) == [0, 1]
+        assert b"; 128 lines have no result; run the same command again to resume\n" in err
+        assert seconds < 2  # on a busy machine
+        assert (rest.code, len(out_lines(rest.out)), len(api.requests)) == (0, 200, 198)
+
+
+def test_a_signal_ends_a_batch_that_waits_for_input(xapi: Xapi) -> None:
+    with Api() as api:
+        process = xapi.start("batch", stdin=subprocess.PIPE, env=api.settings)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(paths(1).encode())
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
+def test_max_time_limits_the_batch(xapi: Xapi) -> None:
+    done = threading.Event()
+
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/n/2":
+            done.wait(30)
+        return Reply()
+
+    with Api(response) as api:
+        code, lines, err = batch(xapi, api, "-j", "1", "--max-time", "3", input=paths(9))
+        done.set()
+
+    assert (code, numbers(lines)) == (12, [1, 2, 3])
+    assert lines[2]["error"]["kind"] == "timeout"
+    assert "--max-time" in lines[2]["error"]["message"]
+    assert re.search(
+        r"xapi: error: not everything was sent within 3 s; 1 of 3 lines failed .*; raise --max-time\n", err
+    )
+
+
+# a terminal
+
+
+def _rows(text: str) -> list[str]:
+    shown = re.sub(r"\r[^\n]*\x1b\[K", "", text)  # the progress of a slow batch
+    return re.sub(r" +\d+ ms\b", " N ms", shown).splitlines()
+
+
+def test_a_terminal_gets_a_table_with_the_reason_of_the_api(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(
+        jsonl({"path": "/a"}, {"path": "/busy", "method": "delete"}, {"path": "/moved", "json": 1}, {"no path": 1})
+    )
+    replies = {"/busy": BUSY, "/moved": Reply(b"", 304)}
+    args = ("batch", "--ordered", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
+    with Api(lambda received: replies.get(received.path, Reply())) as api:
+        with xapi.on_terminal(*args, env=api.settings, columns=120) as first:
+            assert first.wait() == 5
+        with xapi.on_terminal(*args, env=api.settings, columns=50) as second:
+            assert second.wait() == 5
+
+    table = [row for row in _rows(first.text) if row[:5].strip().isdigit() or "LINE" in row]
+    assert table == [
+        " LINE  STATUS       TIME  METHOD  PATH",
+        "    1  200 N ms  GET     /a",
+        "    2  503 N ms  DELETE  /busy  too busy",
+        "    3  304 N ms  POST    /moved",
+        f"    4  input N ms  -       -  unknown field 'no path'; known fields: {', '.join(KEYS)}",
+    ]
+    for color, status in (("32", "200"), ("31", "503"), ("33", "304"), ("31", "input")):
+        assert f"\x1b[{color}m{status:<7}\x1b[0m".encode() in first.seen
+    narrow = _rows(second.text)
+    assert any(row.startswith("    1  200       journal  GET     /a") for row in narrow)
+    assert max(map(len, narrow)) <= 50
+
+
+def test_a_terminal_shows_the_progress(xapi: Xapi, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(paths(4))
+    shown = threading.Event()
+
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/n/1" and sum(each.path == "/n/1" for each in api.requests) == 1:
+            return BUSY
+        if received.path == "/n/3":
+            shown.wait(30)
+        return Reply()
+
+    with (
+        Api(response) as api,
+        (tmp_path / "out").open("wb") as out,
+        xapi.on_terminal(
+            "batch", "-j", "1", "--retry", "1", str(tmp_path / "in"), stdout=out, env=api.settings
+        ) as terminal,
+    ):
+        terminal.expect("3 lines, ", timeout=20)
+        terminal.expect("0 failed, 1 retried", timeout=20)
+        shown.set()
+        terminal.expect("4 lines in")
+        assert terminal.wait() == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 4
+
+
+def test_lines_typed_on_a_terminal_are_sent_one_by_one(xapi: Xapi) -> None:
+    with Api() as api, xapi.on_terminal("batch", columns=300, env=api.settings) as terminal:
+        terminal.expect("reading lines from the terminal; press Ctrl-D to end the input")
+        terminal.type('{"path":"/typed"}\n')
+        terminal.expect("1  200 ")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+
+
+# memory
+
+# Runs a program and prints its greatest resident size, in KiB: a child inherits the peak of its parent.
+_MEASURED = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+_MEASURED += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+_MIB = 2**20
+_TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reply", "count", "args", "limit"),
+    [
+        (Reply(), 3000, ("-j", "32"), 32),
+        (Reply(b"x" * 65_536, headers=_TEXT), 1000, (), 45),
+        (Reply(b"x" * 65_536, headers=_TEXT), 1000, ("--ordered",), 45),
+        (Reply(b"\1" * 10 * _MIB, headers=_TEXT), 24, ("--ordered", "--journal", "j"), 400),
+        (Reply(b"[" + b"[]," * 3_400_000 + b"1]"), 8, (), 400),
+    ],
+    ids=["small", "64 KiB", "64 KiB in order", "control characters", "lists"],
+)
+def test_memory_does_not_grow_with_the_input(
+    xapi: Xapi, reply: Reply, count: int, args: tuple[str, ...], limit: int
+) -> None:
+    (xapi.home / "in").write_text(paths(count))
+    with Api(lambda received: reply, open_to_all=True) as api:
+        command = (sys.executable, "-c", _MEASURED, str(PROGRAM), "batch", str(xapi.home / "in"))
+        env = api.settings | {"XAPI_TOKEN": "abcdefgh"}
+        process = xapi.start(*args, env=env, argv=command, cwd=xapi.home)
+        out, err = process.communicate(timeout=50)
+
+    assert process.returncode == 0, err
+    assert int(out) / 1024 <= limit
+
+
+def test_a_slow_first_line_holds_back_few_large_results(xapi: Xapi) -> None:
+    def response(received: ReceivedRequest) -> Reply:
+        if received.path == "/n/0":
+            time.sleep(1)
+            sent.append(len(api.requests))
+        return Reply(b"x" * _MIB, headers=_TEXT)
+
+    sent: list[int] = []
+    with Api(response) as api:
+        code, lines, _ = batch(xapi, api, "--ordered", "-j", "2", input=paths(40))
+
+    assert (code, len(lines), sent[0] <= 8) == (0, 40, True)
+
+
+def test_a_post_is_sent_once_if_its_connection_is_lost(xapi: Xapi) -> None:
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\n"), close()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("batch", "--retry", "3", input='{"path":"/","json":1}', env=env)
+
+    assert (outcome.code, len(server.received)) == (11, 1)

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
@@ -15,24 +15,23 @@ from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.errors import ClosedPipe, Interrupted, InvalidLine, OutputError, UsageError, XapiError
 from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.journal import Journal, Stored
-from xapi_cli.features.batch.lines import Line, LineReader, Members, Shard
+from xapi_cli.features.batch.lines import Line, LineReader, Members
 from xapi_cli.features.batch.rate import parse_rate
 from xapi_cli.features.batch.results import Result, Tally, Task, error_line, response_line
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http import retry
 from xapi_cli.http.send import Call
 from xapi_cli.request.reason import reason
-from xapi_cli.system.files import Replacement, comparable, write_error
+from xapi_cli.system.files import Replacement, comparable, writing
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
-    from xapi_cli.features.batch.table import Table
     from xapi_cli.runtime import Runtime
     from xapi_cli.system.progress import Lines
     from xapi_cli.system.terminal import Terminal
 
-_BUFFER = 1024 * 1024  # bytes of lines that are written together
+_LONG = 64 * 1024  # bytes of a line after which nothing is written together with it
 _MAX_NAMED = 10  # lines
 
 File = Annotated[
@@ -100,7 +99,7 @@ def batch(
     """
     context: Runtime = ctx.obj
     terminal = context.terminal
-    selected = None if shard is None else lines.parse_shard(shard)
+    selected = (1, 1) if shard is None else lines.parse_shard(shard)
     per_second = None if rate is None else parse_rate(rate)
     resolve = lines.resolver(context)
     with ExitStack() as stack:
@@ -108,15 +107,15 @@ def batch(
         source = _open_input(file, terminal, stack)
         _check_files({"--journal": journal, "--failed": failed, "the request log": context.log_path}, source, terminal)
         progress = _progress(source, terminal, stack)
-        stored = None if journal is None else _open_journal(journal, context, selected, source, stack)
-        rejects = None if failed is None else stack.enter_context(_Rejects(failed))
-        output = _Output(context, stored, rejects)
+        stored = None if journal is None else _open_journal(journal, context, shard, source, stack)
+        rejects = None if failed is None else _open_rejects(failed, stack)
+        output = _Output(terminal, stored, rejects)
         reader = LineReader(source, digests=stored is not None)
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, fail_fast=fail_fast)
         stack.enter_context(runner)
         error: XapiError | None = None
         try:
-            for results in runner.run(_tasks(reader, selected, stored, resolve)):
+            for results in runner.run(_tasks(reader, selected, stored, resolve, context.base_url)):
                 output.write(results)
                 if progress is not None:
                     _show(progress, reader.position, output.tally, len(runner.unfinished()))
@@ -124,11 +123,17 @@ def batch(
                 stored.end_input(reader.digest, reader.count)
         except (ClosedPipe, OutputError):
             raise
-        except XapiError as reason:
-            error = reason
+        except XapiError as ended:
+            error = ended
         finally:
             output.write(runner.rest())
-    _report(context, output, runner, error, _hint(output.tally, failed, fail_fast=fail_fast), journal)
+            if rejects is not None:
+                with writing(rejects.name):
+                    rejects.commit()
+    hint = f"; send {printable(failed)} again" if failed else ""
+    stop = "no more lines were sent (--fail-fast)" if fail_fast else "see the lines with an error or a status above 399"
+    resume = "run the same command again to resume" if journal else "use --journal to be able to resume a batch"
+    _report(terminal, output.tally, error, len(runner.unfinished()), f"{stop}{hint}", resume)
 
 
 # before anything is sent
@@ -158,22 +163,25 @@ def _check_files(names: dict[str, str | None], source: BinaryIO, terminal: "Term
     for role, name in names.items():
         if name is None:
             continue
+        other = roles.setdefault(comparable(name), role)
         with suppress(OSError, ValueError):  # the file does not exist yet
             status = os.stat(name)
-            is_input = os.path.samestat(status, os.fstat(source.fileno()))
-            if is_input or (role != "the request log" and terminal.stdout_is(status)):
-                raise _same("FILE" if is_input else "stdout", role)
-        if (other := roles.setdefault(comparable(name), role)) != role:
-            raise _same(other, role)
+            if os.path.samestat(status, os.fstat(source.fileno())):
+                other = "FILE"
+            elif role != "the request log" and terminal.stdout_is(status):
+                other = "stdout"
+        if other != role:
+            raise UsageError(f"{other} and {role} are the same file", hint="use two different files")
 
 
-def _same(one: str, other: str) -> UsageError:
-    return UsageError(f"{one} and {other} are the same file", hint="use two different files")
+def _open_rejects(name: str, stack: ExitStack) -> Replacement:
+    with writing(name):
+        return stack.enter_context(Replacement(name))
 
 
-def _open_journal(name: str, context: "Runtime", selected: Shard | None, source: BinaryIO, stack: ExitStack) -> Journal:
+def _open_journal(name: str, context: "Runtime", shard: str | None, source: BinaryIO, stack: ExitStack) -> Journal:
     """Return the journal *name*; checks that *source* has not changed, if it is a file."""
-    journal = stack.enter_context(Journal(name, context.identity.key, str(selected) if selected else None))
+    journal = stack.enter_context(Journal(name, context.identity.key, shard))
     if _size_of(source) is not None:
         start, reader = source.tell(), LineReader(source, digests=True)
         for _ in reader:
@@ -213,89 +221,58 @@ def _show(progress: "Lines", position: int, tally: Tally, in_flight: int) -> Non
 
 
 class Source(NamedTuple):
-    """What a result needs of its input line: the JSON text of its *ident*, and the result that a journal has stored."""
+    """What a result needs of its input line: the JSON text of its id, and the result that a journal has stored."""
 
     line: Line
-    ident: str = "null"
-    shown: tuple[str, str] = ("-", "-")  # method and path
-    stored: Stored | None = None
+    ident: str
+    method: str
+    path: str
+    stored: Stored | None
 
 
 def _tasks(
-    reader: LineReader, selected: Shard | None, journal: Journal | None, resolve: Callable[[Members], Call]
+    reader: LineReader,
+    selected: tuple[int, int],
+    journal: Journal | None,
+    resolve: Callable[[Members], Call],
+    base_url: str,
 ) -> Iterator[Task]:
     """Yield the task of each line in the shard *selected*."""
+    shard, shards = selected
     for line in reader:
-        if selected is not None and not selected.contains(line.number):
+        if (line.number - shard) % shards:
             continue
         stored = None if journal is None else journal.restore(line.number, line.digest)
-        ident, call, failure, begin = "null", None, None, None
+        ident, method, path, call, failure = "null", "-", "-", None, None
         try:
             members = lines.members(line.data)
             ident = members.ident
             call = resolve(members)
+            method, path = call.method, redact_url(call.url).removeprefix(base_url)
         except UsageError as error:
             failure = error if isinstance(error, InvalidLine) else InvalidLine(error.message, hint=error.hint)
-        shown = ("-", "-") if call is None else (call.method, call.url)
+        source = Source(line, ident, method, path, stored)
         if stored is not None:
-            source = Source(line, ident, shown, stored)
             yield Task(line.number, code=stored.code, source=source)
-            continue
-        if journal is not None and call is not None and call.method not in retry.IDEMPOTENT:
-            begin = partial(journal.begin, line.number)
-        yield Task(line.number, call, failure, begin=begin, source=Source(line, ident, shown))
-
-
-class _Rejects:
-    """The file of --failed, which gets the input lines that failed; it is put in place however the batch ends."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._file = name, Replacement(name)
-
-    def __enter__(self) -> Self:
-        try:
-            self._file.open()
-        except (OSError, ValueError) as error:
-            raise write_error(self._name, error) from error
-        return self
-
-    def write(self, line: bytes) -> None:
-        try:
-            self._file.write(line if line.endswith(b"\n") else line + b"\n")
-        except OSError as error:
-            self._file.close()
-            raise write_error(self._name, error) from error
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._file.commit()
-        except (OSError, ValueError) as error:
-            self._file.close()
-            if kind is None:
-                raise write_error(self._name, error) from error
-
-
-def _table(terminal: "Terminal") -> "Table":
-    from xapi_cli.features.batch.table import Table
-
-    return Table(lambda: terminal.stdout_columns, terminal.style)
+        else:
+            begins = journal is not None and method not in retry.IDEMPOTENT
+            begin = partial(journal.begin, line.number) if journal is not None and begins else None
+            yield Task(line.number, call, failure, begin=begin, source=source)
 
 
 class _Output:
     """Write the output lines of results, to the *journal* first, and the input lines that failed to *rejects*."""
 
-    def __init__(self, context: "Runtime", journal: Journal | None, rejects: _Rejects | None) -> None:
-        self._terminal, self._base_url = context.terminal, context.base_url
-        self._journal, self._rejects = journal, rejects
+    def __init__(self, terminal: "Terminal", journal: Journal | None, rejects: Replacement | None) -> None:
+        self._terminal, self._journal, self._rejects = terminal, journal, rejects
         self.tally = Tally()
-        self.table = _table(self._terminal) if self._terminal.stdout_is_terminal else None
 
     def write(self, results: list[Result]) -> None:
         """Write the lines of *results* together, because each write is a system call."""
         ready: list[bytes] = []
         for result in results:
             ready.append(self._line(result))
-            if sum(map(len, ready)) > _BUFFER:
+            if len(ready[-1]) > _LONG:
                 self._flush(ready)
         self._flush(ready)
 
@@ -320,79 +297,58 @@ class _Output:
             line = error_line(number, source.ident, error, message)
         else:
             line = response_line(result, source.ident)
-        if self._journal is not None and stored is None and self._is_kept(result):
+        if self._journal is not None and stored is None and _is_kept(result):
             self._journal.store(number, source.line.digest, code, kind, line)
-        self.tally.count(code, kind, error)
+        self.tally.count(code, kind)
         self.tally.retries += result.retries
-        if code and self._rejects is not None:
-            if source.line.data is None:
-                self._terminal.warn(f"line {number:,} is too long and was not written to the file of --failed")
-            else:
-                self._rejects.write(source.line.data)
-        if self.table is None:
+        if code and self._rejects is not None and (data := source.line.data) is not None:
+            with writing(self._rejects.name):
+                self._rejects.write(data if data.endswith(b"\n") else data + b"\n")
+        if not self._terminal.stdout_is_terminal:
             return line + b"\n"
-        if code and not message:
-            message = self._terminal.redactor.redact(_reason(line) or "")
-        method, url = source.shown
-        path = redact_url(url).removeprefix(self._base_url)
-        return self.table.row(number, kind, method, path, None if stored else result.elapsed_ms, message)
+        return self._row(
+            source, kind, None if stored else result.elapsed_ms, message or (_reason(line) if code else "")
+        )
 
-    @staticmethod
-    def _is_kept(result: Result) -> bool:
-        """Return whether a journal keeps *result*; what --retry repeats is sent again by the next run instead."""
-        if result.error is not None:
-            return result.error.is_stored
-        call = result.task.call
-        return not (result.status in retry.STATUSES and call is not None and call.method in retry.IDEMPOTENT)
+    def _row(self, source: Source, kind: str, elapsed_ms: int | None, message: str) -> bytes:
+        from xapi_cli.features.batch import table
+
+        style, columns = self._terminal.style, self._terminal.stdout_columns
+        first = table.header(style) if self.tally.lines == 1 else b""
+        message = self._terminal.redactor.redact(message)
+        return first + table.row(
+            source.line.number, kind, elapsed_ms, source.method, source.path, message, columns, style
+        )
 
 
-def _reason(line: bytes) -> str | None:
+def _is_kept(result: Result) -> bool:
+    """Return whether a journal keeps *result*; what --retry repeats is sent again by the next run instead."""
+    if result.error is not None:
+        return result.error.is_stored
+    return result.status not in retry.STATUSES or result.task.source.method not in retry.IDEMPOTENT
+
+
+def _reason(line: bytes) -> str:
     """Return the reason of the API in the output *line* of a response."""
     members = json.loads(line)
     body = members["text"] if "text" in members else json.dumps(members.get("json", ""))
-    return reason(body.encode("utf-8", "replace"), members["headers"].get("content-type", ""))
+    return reason(body.encode("utf-8", "replace"), members.get("headers", {}).get("content-type", "")) or ""
 
 
 # the end
 
 
 def _report(
-    context: "Runtime", output: _Output, runner: Runner, error: XapiError | None, hint: str, journal: str | None
+    terminal: "Terminal", tally: Tally, error: XapiError | None, unfinished: int, hint: str, resume: str
 ) -> None:
     """Report the outcome in one line; if the batch failed, raise an error with that line."""
-    tally = output.tally
-    summary = tally.summary(runner.pauses)
+    summary = tally.summary()
     if isinstance(error, Interrupted):
-        missing = len(runner.unfinished())
-        unfinished = f"; {missing:,} {'line has' if missing == 1 else 'lines have'} no result" if missing else ""
-        resume = "use --journal FILE to be able to resume a batch"
-        context.terminal.end_interruption(before_message=True)
-        context.terminal.note(
-            f"stopped early: {summary}{unfinished}; {'run the same command again to resume' if journal else resume}"
-        )
+        missing = f"; {unfinished:,} {'line has' if unfinished == 1 else 'lines have'} no result" if unfinished else ""
+        terminal.note(f"stopped early: {summary}{missing}; {resume}")
         raise error
     if error is not None:
         raise type(error)(f"{error.message}; {summary}" if tally.lines else error.message, hint=error.hint)
-    if not tally.exit_code:
-        context.terminal.note(summary)
-        return
-    if tally.failed > 1 and tally.cause is not None and output.table is None:
-        message, shared = tally.cause
-        summary, hint = f"{summary}: {message}", shared or hint
-    raise errors.of_exit_code(tally.exit_code)(summary, hint=hint)
-
-
-def _hint(tally: Tally, failed: str | None, *, fail_fast: bool) -> str:
-    """Return what to do about the lines that failed."""
-    if fail_fast and tally.failed:
-        return "no more lines were sent (--fail-fast)"
-    hint = f"see {'its line' if tally.failed == 1 else 'their lines'} on stdout"
-    if failed is None:
-        return hint
-    if tally.invalid:
-        hint += (
-            f", correct the invalid {'line' if tally.invalid == 1 else 'lines'} in {printable(failed)}, then send it"
-        )
-    else:
-        hint += f", or send {printable(failed)} again"
-    return hint
+    if tally.exit_code:
+        raise errors.of_exit_code(tally.exit_code)(summary, hint=hint)
+    terminal.note(summary)

@@ -106,28 +106,14 @@ class LineReader:
             raise UsageError(f"the input cannot be read: {reason}") from error
 
 
-class Shard(NamedTuple):
-    """The part of an input that process *number* of *total* sends; the first *number* is 1."""
-
-    number: int
-    total: int
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.total}"
-
-    def contains(self, line: int) -> bool:
-        """Return whether the line with number *line* is in the shard; each line is in exactly one of the shards."""
-        return (line - 1) % self.total == self.number - 1
-
-
-def parse_shard(text: str) -> Shard:
-    """Return the shard that *text*, as in `2/8`, names; raise UsageError if it is not valid."""
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return the numbers in *text*, such as `2/8`; raises UsageError."""
     match = re.fullmatch(rf"{_DIGITS}/{_DIGITS}", text, re.ASCII)
-    shard = Shard(int(match[1]), int(match[2])) if match else None
-    if shard is None or not 1 <= shard.number <= shard.total:
+    number, total = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= total:
         hint = "write I/N, such as 2/8, with I from 1 to N"
         raise UsageError(f"--shard: {printable(text)!r} is not a valid shard", hint=hint)
-    return shard
+    return number, total
 
 
 class Members(NamedTuple):

@@ -10,6 +10,7 @@ from threading import Lock
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
+_BACKLOG = 0.1  # seconds by which requests can be late without delaying those after them
 _UNITS = {"s": 1, "m": 60}  # seconds
 
 
@@ -27,9 +28,9 @@ def parse_rate(text: str) -> float:
 class RateLimiter:
     """A limit of *rate* requests per second, or none if that is None.
 
-    The requests are spread evenly. One that is late does not delay those after it, but at most *rate* requests are sent
-    in any second. One thread at a time waits for its time, in the lock `_turn`; the others wait for the lock, so each
-    request has to wait only once, however many threads there are. *clock* returns seconds, like `time.monotonic`.
+    The requests are spread evenly. One that is a little late does not delay those after it, but at most *rate* requests
+    are sent in any second. One thread at a time waits for its time, in the lock `_turn`; the others wait for the lock,
+    so each request waits only once, however many threads there are. *clock* is like `time.monotonic`.
     """
 
     def __init__(self, rate: float | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +48,7 @@ class RateLimiter:
         with self._turn:
             while (seconds := self._next_time() - (now := self._clock())) > 0:
                 wait(seconds)
-            self._due = max(self._due, now - self._window) + self._interval
+            self._due = (max(self._due, now - _BACKLOG) if self._sent else now) + self._interval
             self._sent.append(now)
 
     def pause(self, seconds: float) -> bool:

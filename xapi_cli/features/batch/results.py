@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from xapi_cli import errors
-from xapi_cli.errors import InvalidLine, RedirectError, XapiError
+from xapi_cli.errors import RedirectError, XapiError
 from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.request.json.syntax import check
 from xapi_cli.system.render import json_line
@@ -78,9 +78,15 @@ class Body:
         if self._file is None:
             blocks, self._blocks = self._blocks, []
             return blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        with self._file as file:
-            file.seek(0)
-            return file.read()
+        self._file.seek(0)
+        data = self._file.read()
+        self.close()
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
 
 
 class Result(NamedTuple):
@@ -184,42 +190,29 @@ def _json(text: str) -> str | None:
 
 
 class Tally:
-    """The number of *lines*, of *failed* ones and of *retries*; *exit_code* is the highest of all results.
-
-    *cause* is the message and the hint that the errors of all failed lines share, None if they differ.
-    """
+    """The number of *lines*, of *failed* and *restored* ones and of *retries*; *exit_code* is the highest of all."""
 
     def __init__(self) -> None:
         self.lines = self.failed = self.retries = self.restored = self.exit_code = 0
-        self.cause: tuple[str, str | None] | None = None
         self._kinds: Counter[str] = Counter()  # of failures, and of redirects that were not followed
         self._started = time.monotonic()
 
-    def count(self, code: int, kind: str, error: XapiError | None = None) -> None:
+    def count(self, code: int, kind: str) -> None:
         """Count one line."""
         self.lines += 1
-        if code:
-            cause = None if error is None else (error.message, error.hint)
-            self.cause = cause if self.failed == 0 or cause == self.cause else None
-            self.failed += 1
-            self.exit_code = max(self.exit_code, code)
+        self.failed += code > 0
+        self.exit_code = max(self.exit_code, code)
         if code or (kind.startswith("3") and kind != "304"):
             self._kinds[kind] += 1
 
-    @property
-    def invalid(self) -> int:
-        """The number of lines that are not valid."""
-        return self._kinds[InvalidLine.kind]
-
-    def summary(self, pauses: int = 0) -> str:
-        """Return the counts as text for the user; *pauses* is how often the API has asked for one."""
+    def summary(self) -> str:
+        """Return the counts as text for the user."""
         seconds = max(0.001, time.monotonic() - self._started)
         text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
         if self.failed:
             text = f"{self.failed:,} of {text} failed"
         more = [f"{(self.lines - self.restored) / seconds:,.0f}/s"]
         more += [f"{self.restored:,} from the journal"] if self.restored else []
-        for count, singular, plural in ((self.retries, "retry", "retries"), (pauses, "pause", "pauses")):
-            more += [f"{count:,} {singular if count == 1 else plural}"] if count else []
+        more += [f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"] if self.retries else []
         kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self._kinds.items()))
         return f"{text} in {seconds:.1f} s ({', '.join(more)})" + (f": {kinds}" if kinds else "")

@@ -56,38 +56,12 @@ if TYPE_CHECKING:
 _CODING = b"content-encoding"
 MAX_REPLAYS = 5  # of a request after a 401: tokens may be revoked while many requests are in flight
 _TICK = 0.2  # seconds between two empty lists; Windows handles signals only between two waits
-_OTHER_DESCRIPTORS = 48  # that this process has open, and those of a login
-_DESCRIPTORS = 2  # of each request: its connection and its temporary file
+_OTHER_DESCRIPTORS = 48  # that this process has open besides two for each request: a connection and a body
 _T = TypeVar("_T")
 
 
 class _Stopped(Exception):
     """The run stops; what waits has no result."""
-
-
-class _MainCall:
-    """An action for the main thread, for which another thread waits."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action, self._done = action, threading.Event()
-        self._value: object = None
-        self._error: BaseException | None = None
-
-    def perform(self) -> None:
-        try:
-            self._value = self._action()
-        except BaseException as error:
-            self._error = error
-            if not isinstance(error, Exception):  # a signal
-                raise
-        finally:
-            self._done.set()
-
-    def result(self) -> Any:
-        self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._value
 
 
 class _Current(threading.local):
@@ -102,7 +76,7 @@ class Runner:
 
     *rate* is in requests per second. With *ordered*, results have the order
     of the tasks. With *fail_fast*, nothing more is sent after a result with another code than 0. If it *finishes*, the
-    requests in flight finish after the first signal. `pauses` counts the pauses that the API has asked for.
+    requests in flight finish after the first signal.
     """
 
     def __init__(
@@ -119,9 +93,9 @@ class Runner:
         self._base_url, self._deadline = context.base_url, context.deadline
         self._retries = context.settings.retry
         self._ordered, self._fail_fast, self._finishes = ordered, fail_fast, finishes
-        self._jobs = self._possible_jobs(jobs)
+        self._jobs = jobs
+        _raise_descriptor_limit(2 * jobs + _OTHER_DESCRIPTORS)
         self._limiter = RateLimiter(rate)
-        self.pauses = 0
         context.transport = self._transport = context.open_transport(on_request=self._before, on_response=self._after)
         self.tokens = context.tokens(perform=self.in_main)
         self._main = threading.get_ident()
@@ -135,7 +109,7 @@ class Runner:
         self._dropped: list[Task] = []
         self._held: dict[int, Result | None] = {}  # results that wait for earlier ones
         self._taken = self._next = self._started = self._ended = 0
-        self._call: _MainCall | None = None  # the next one
+        self._call: tuple[Callable[[], Any], SimpleQueue[Any]] | None = None  # for `in_main`
         self._signal: int | None = None
         self._is_interruptible = True
         self._failure: BaseException | None = None
@@ -204,7 +178,7 @@ class Runner:
         results: list[Result] = []
         while not self._events.empty():
             event = self._events.get()
-            if isinstance(event, tuple):
+            if isinstance(event, tuple) and isinstance(event[0], int):
                 self._take_result(event, results)
         results += (each for _, each in sorted(self._held.items()) if each is not None)
         self._held.clear()
@@ -218,25 +192,25 @@ class Runner:
         """Call *action* in the main thread, and return its value or raise its exception."""
         if threading.get_ident() == self._main:
             return action()
-        call = _MainCall(action)
-        self._events.put(call)
-        value: _T = call.result()
-        return value
+        reply: SimpleQueue[Any] = SimpleQueue()
+        self._events.put((action, reply))
+        value, error = reply.get()
+        if error is not None:
+            raise error
+        found: _T = value
+        return found
 
     # the main thread
 
     def _collect(self) -> list[Result]:
         """Wait for events; return the results that are complete, in order if that is required."""
-        results: list[Result] = []
         if self._call is not None:
-            self._perform(self._call)
+            self._perform(*self._call)
         left = _TICK if self._deadline is None else min(_TICK, max(0.0, self._deadline - time.monotonic()))
+        results: list[Result] = []
         try:
             event = self._events.get(timeout=left)
-            while True:
-                if isinstance(event, _MainCall):
-                    self._call = event  # the results before it are consumed first: a login can take long
-                    break
+            while not isinstance(event, tuple) or isinstance(event[0], int):
                 if isinstance(event, tuple):
                     self._take_result(event, results)
                 elif isinstance(event, BaseException):
@@ -245,8 +219,9 @@ class Runner:
                 elif event is None:
                     self._ended += 1
                 if len(results) >= self._jobs:
-                    break
+                    return results
                 event = self._events.get_nowait()
+            self._call = event  # a login can take long: the results before it are consumed first
         except Empty:
             pass
         return results
@@ -268,10 +243,12 @@ class Runner:
                 results.append(following)
             self._next += 1
 
-    def _perform(self, call: _MainCall) -> None:
+    def _perform(self, action: Callable[[], Any], reply: "SimpleQueue[Any]") -> None:
         self._call, self._is_interruptible = None, False
         try:
-            call.perform()
+            reply.put((action(), None))
+        except Exception as error:  # noqa: BLE001 - the other thread raises it
+            reply.put((None, error))
         finally:
             self._is_interruptible = True
 
@@ -296,26 +273,6 @@ class Runner:
         for position, task in list(self._open.items()):
             error = TimeoutExpired("no response before --max-time expired", hint=hint)
             self._events.put((position, Result(task, error)))  # after the results that are complete
-
-    def _possible_jobs(self, jobs: int) -> int:
-        """Return how many requests can be in flight, after raising the soft limit of open files; warn if fewer."""
-        if sys.platform == "win32":
-            return jobs
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = jobs * _DESCRIPTORS + _OTHER_DESCRIPTORS
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if soft == resource.RLIM_INFINITY or soft >= wanted:
-            return jobs
-        possible = max(1, (soft - _OTHER_DESCRIPTORS) // _DESCRIPTORS)
-        self._terminal.warn(
-            f"the limit of {soft} open files allows {possible} requests at a time, not {jobs};"
-            f" use --jobs {possible}, or raise the hard limit (`ulimit -H -n`)"
-        )
-        return possible
 
     # the threads
 
@@ -383,10 +340,12 @@ class Runner:
             tokens = self._tokens_for(call)
             hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
             raise TokenRejected(message, hint=hint)
+        body = Body()
         try:
-            body = _read(response)
+            _read(response, body)
         except BaseException:
             response.close()
+            body.close()
             raise
         return Result(task, None, response.status, response.raw_headers, body)
 
@@ -408,10 +367,8 @@ class Runner:
             return
         seconds = retry.requested_pause(response.status, response.raw_headers)
         if seconds and self._limiter.pause(seconds):
-            self.pauses += 1
-            if self.pauses == 1:
-                status = f"the API responded with {response.status}"
-                self._terminal.note(f"{status}; sending no requests for {seconds:.1f} s")
+            status = f"the API responded with {response.status}"
+            self._terminal.note(f"{status}; sending no requests for {seconds:.1f} s")
 
     def _count_retry(self, text: str) -> None:
         """Count a retry; a line about each would hide everything else."""
@@ -422,21 +379,27 @@ class Runner:
             raise _Stopped
 
 
-def _read(response: "Response") -> Body:
-    """Return the body of *response*; raises NetworkError, BodyTooLarge or OutputError."""
+def _raise_descriptor_limit(wanted: int) -> None:
+    """Raise the soft limit of open files to *wanted*, as far as the hard one permits; macOS has a soft one of 256."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+def _read(response: "Response", body: Body) -> None:
+    """Read the body of *response* into *body*; raises NetworkError, BodyTooLarge or OutputError."""
     coding = ", ".join(value.decode("latin-1") for name, value in response.raw_headers if name.lower() == _CODING)
-    body = Body()
     try:
         for block in decode(_limited(response.chunks()), coding):
             if body.size + len(block) > MAX_BODY:
                 raise _too_large()
             body.append(block)
     except OSError as error:
-        raise OutputError(
-            f"a response cannot be stored in a temporary file: {error.strerror}",
-            hint="set TMPDIR to a directory with free space",
-        ) from error
-    return body
+        problem = f"a response cannot be stored in a temporary file: {error.strerror}"
+        raise OutputError(problem, hint="set TMPDIR to a directory with free space") from error
 
 
 def _limited(chunks: Iterator[bytes]) -> Iterator[bytes]:
