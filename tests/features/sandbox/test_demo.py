@@ -33,16 +33,7 @@ def test_the_demo_shows_the_whole_workflow(xapi: Xapi) -> None:
     assert result.out.count("$ xapi ") == 4
     assert result.out.count('"email":"master@example.com"') == 2
     assert "1 token invalidated" in result.out
-
-
-@pytest.mark.parametrize("columns", [60])
-def test_the_demo_fits_the_terminal(xapi: Xapi, columns: int) -> None:
-    with xapi.on_terminal("demo", env={"PATH": "/usr/bin:/bin"}, columns=columns) as terminal:
-        assert terminal.wait(60) == 0
-
-    lines = terminal.text.splitlines()
-    assert " ".join(" ".join(lines[-3:]).split()).endswith("then run: xapi login")
-    assert [line for line in lines if len(line) > columns and not line.startswith("   $ ")] == []
+    assert result.out.endswith("run: xapi login\n")
 
 
 def test_the_demo_prints_no_secret(xapi: Xapi) -> None:
