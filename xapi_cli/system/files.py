@@ -257,7 +257,7 @@ def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bo
                 _adopt(file.fileno(), old, target)
             if sys.platform == "win32":
                 file.close()  # Windows cannot rename an open file
-            retried(lambda: os.replace(new, target))
+            _retried(lambda: os.replace(new, target))
         except OSError as error:
             if old is None or error.errno not in _NOT_REPLACEABLE:
                 raise
@@ -276,7 +276,7 @@ def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bo
             copy.flush()
             os.fsync(copy.fileno())
     if new is not None:
-        retried(lambda: os.unlink(new))
+        _retried(lambda: os.unlink(new))
 
 
 def _adopt(descriptor: int, old: os.stat_result, path: str) -> None:
@@ -330,7 +330,7 @@ def _sync_directory(path: str) -> None:
                 os.close(descriptor)
 
 
-def retried(action: Callable[[], _T]) -> _T:
+def _retried(action: Callable[[], _T]) -> _T:
     """Return the result of *action*; on Windows, repeat it while another process uses the file.
 
     Windows raises PermissionError both for that and for missing permissions, so the latter are reported after two
@@ -402,14 +402,14 @@ class StateDirectory:
         for file in self.files(pattern):
             with suppress(OSError):
                 if is_old(file, file.path.stat().st_mtime):
-                    retried(file.path.unlink)
+                    _retried(file.path.unlink)
 
     def probe(self, size: int = 0) -> None:
         """Raise OSError unless a file of *size* bytes can be written in the directory, which is created."""
         probe = self.file("probe")
         probe.replace(bytes(size))
         with suppress(FileNotFoundError):  # another process removed it
-            retried(probe.path.unlink)
+            _retried(probe.path.unlink)
 
 
 class StateFile(NamedTuple):
@@ -442,12 +442,14 @@ class StateFile(NamedTuple):
             self.directory.check()
         for flag in ("O_NONBLOCK", "O_BINARY", "O_NOINHERIT"):  # opening a FIFO would block
             flags |= getattr(os, flag, 0)
-        descriptor = retried(lambda: os.open(self.path, flags, 0o600))
-        try:
-            restrict_mode(descriptor, self.path)
-        except BaseException:
+        descriptor = _retried(lambda: os.open(self.path, flags, 0o600))
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise
+            raise OSError(errno.EINVAL, "not a regular file", str(self.path))
+        if POSIX and stat.S_IMODE(status.st_mode) != 0o600:
+            with suppress(OSError):  # a read-only file system, or one without permissions
+                os.fchmod(descriptor, 0o600)
         return descriptor
 
     def replace(self, data: bytes, *, sync: bool = True) -> None:
@@ -468,7 +470,7 @@ class StateFile(NamedTuple):
         """Remove the file, and what killed writers of it left; return whether it existed."""
         self._remove_unfinished()
         try:
-            retried(self.path.unlink)
+            _retried(self.path.unlink)
         except (FileNotFoundError, NotADirectoryError):
             return False
         _sync_directory(str(self.directory.path))
@@ -490,15 +492,3 @@ class StateFile(NamedTuple):
             return self.path.stat().st_mtime_ns
         except OSError:
             return None
-
-
-def restrict_mode(descriptor: int, path: Path) -> None:
-    """Set the mode of the open file *path* to 0600; raise OSError if it is not a regular file or another user's."""
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    if not is_trusted(status):
-        raise PermissionError(errno.EPERM, "belongs to another user", str(path))
-    if POSIX and stat.S_IMODE(status.st_mode) != 0o600:
-        with suppress(OSError):  # a read-only file system, or one without permissions
-            os.fchmod(descriptor, 0o600)
