@@ -104,7 +104,7 @@ def batch(
     resolve = lines.resolver(context)
     with ExitStack() as stack:
         terminal.write(b"")  # raises if stdout is closed
-        source = _open_input(file, terminal, stack)
+        source = lines.open_input(file, terminal, stack)
         _check_files({"--journal": journal, "--failed": failed, "the request log": context.log_path}, source, terminal)
         progress = _progress(source, terminal, stack)
         stored = None if journal is None else _open_journal(journal, context, shard, source, stack)
@@ -137,24 +137,6 @@ def batch(
 
 
 # before anything is sent
-
-
-def _open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> BinaryIO:
-    """Return the file *name*, which *stack* closes, or stdin if it is None or `-`."""
-    if name in (None, "-"):
-        stdin = terminal.noted_stdin("lines")
-        if stdin is None:
-            raise UsageError("stdin is closed", hint="name an input FILE")
-        return stdin
-    shown = printable(str(name))
-    try:
-        file = stack.enter_context(open(str(name), "rb", buffering=0))  # noqa: SIM115 - the stack closes it
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name is not valid"
-        raise UsageError(f"{shown} cannot be read: {reason}", hint="check the name of FILE") from error
-    if terminal.stdout_is(os.fstat(file.fileno())):
-        raise UsageError(f"stdout is redirected to {shown}, the input file", hint="redirect it to another file")
-    return file
 
 
 def _check_files(names: dict[str, str | None], source: BinaryIO, terminal: "Terminal") -> None:

@@ -4,9 +4,11 @@ The text of `id` and `json` is passed through verbatim, so that the notation of 
 """
 
 import json
+import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -22,6 +24,7 @@ from xapi_cli.system.render import printable, shortened
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
+    from xapi_cli.system.terminal import Terminal
 
 MAX_LINE = 16 * 1024 * 1024  # bytes
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
@@ -192,6 +195,24 @@ def _expect(text: str, at: int, character: str) -> int:
 def _skip(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
+
+
+def open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> BinaryIO:
+    """Return the input: the file *name*, which *stack* closes, or stdin if it is None or `-`; raises UsageError."""
+    if name in (None, "-"):
+        stdin = terminal.noted_stdin("lines")
+        if stdin is None:
+            raise UsageError("stdin is closed", hint="name an input FILE")
+        return stdin
+    shown = printable(str(name))
+    try:
+        file = stack.enter_context(open(str(name), "rb", buffering=0))  # noqa: SIM115 - the stack closes it
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name is not valid"
+        raise UsageError(f"{shown} cannot be read: {reason}", hint="check its name") from error
+    if terminal.stdout_is(os.fstat(file.fileno())):
+        raise UsageError(f"stdout is redirected to {shown}, the input file", hint="redirect it to another file")
+    return file
 
 
 def resolver(context: "Runtime") -> Callable[[Members], Call]:

@@ -227,13 +227,10 @@ def _last_run(context: "Runtime", option: str, subject: str, stack: ExitStack) -
 
 
 def _opened(name: str, stack: ExitStack, *, mode: int = 0o666) -> "Replacement":
-    from xapi_cli.system.files import Replacement, write_error
+    from xapi_cli.system.files import Replacement, writing
 
-    file = Replacement(name, mode=mode)
-    try:
-        return stack.enter_context(file)
-    except (OSError, ValueError) as error:
-        raise write_error(name, error) from error
+    with writing(name):
+        return stack.enter_context(Replacement(name, mode=mode))
 
 
 def _rows(
@@ -246,8 +243,10 @@ def _rows(
     stack: ExitStack,
 ) -> "tuple[Rows, str]":
     """Return the rows, and the server's time when the list was asked for, "" without --since."""
+    from xapi_cli.features.batch.lines import open_input
+
     if list_ is None:
-        return make(_source(context, file, stack)), ""
+        return make(_blocks(open_input(file, context.terminal, stack))), ""
     body, date = _list(context, runner, list_, last_run, stack)
     try:
         for _ in make(body).elements():
@@ -257,20 +256,6 @@ def _rows(
         note = "" if "json" in kind else f" ({printable(kind or 'without a type')})"
         raise ExpectationFailed(f"the list{note} is not usable: {error.message}", hint=error.hint) from None
     return make(body), date
-
-
-def _source(context: "Runtime", name: str | None, stack: ExitStack) -> "Iterator[bytes]":
-    """Yield the content of the file *name*, or of stdin if it is None or `-`."""
-    if name in (None, "-"):
-        stdin = context.terminal.noted_stdin("rows")
-        if stdin is None:
-            raise UsageError("stdin is closed", hint="name a file with --from, or a list with --list")
-        return _blocks(stdin)
-    try:
-        return _blocks(stack.enter_context(open(str(name), "rb")))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name is not valid"
-        raise UsageError(f"{printable(str(name))} cannot be read: {reason}", hint="check the name in --from") from error
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
@@ -288,7 +273,6 @@ def _list(
     """Return the body of the list at *path*, and the server's time when it was asked for, "" without --since."""
     from xapi_cli.features.each.since import server_time
     from xapi_cli.http import urls
-    from xapi_cli.http.decoding import decode
     from xapi_cli.http.send import Call
     from xapi_cli.request.body.spool import Spool
     from xapi_cli.request.status_errors import status_error
@@ -296,19 +280,15 @@ def _list(
     query = [(last_run.name, last_run.text)] if last_run is not None and last_run.text else []
     asked = time.monotonic()
     outcome = runner.send(Call("GET", urls.resolve(context.base_url, path, query), context.default_headers))
-    response = outcome.response
-    date = "" if last_run is None else response.headers.get("Date")
-    came = time.monotonic()
-    headers = response.headers
-    decoded = decode(response.chunks(), headers.get("Content-Encoding"))
-    body = Spool(decoded, headers.get("Content-Type"), keep=_IN_MEMORY)
+    response, came = outcome.response, time.monotonic()
+    body = Spool(response.decoded(), response.headers.get("Content-Type"), keep=_IN_MEMORY)
     stack.callback(body.close)
     error = status_error(outcome, runner.tokens, body=body.read(0))
     if error is not None:
         raise error
     if not body.length and response.status == 204:
         body.append(b"[]")
-    return body, "" if last_run is None else server_time(date, asked, came)
+    return body, "" if last_run is None else server_time(response.headers.get("Date"), asked, came)
 
 
 # the run
@@ -378,12 +358,10 @@ def _all_first(
 
 
 def _commit(file: "Replacement") -> None:
-    from xapi_cli.system.files import write_error
+    from xapi_cli.system.files import writing
 
-    try:
+    with writing(file.name):
         file.commit()
-    except (OSError, ValueError) as error:
-        raise write_error(file.name, error) from error
 
 
 def _print(terminal: "Terminal", requests: "Iterator[Resolved]", result: "Output") -> NoReturn:

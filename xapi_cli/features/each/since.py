@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import ExpectationFailed, UsageError
-from xapi_cli.system.files import Replacement, comparable, write_error
+from xapi_cli.system.files import Replacement, comparable, writing
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -33,12 +33,9 @@ class Since(NamedTuple):
 
     def write(self, date: str) -> None:
         """Write the time *date*, which `server_time` has returned; raises OutputError."""
-        try:
-            with Replacement(self.file, sync=True) as replacement:
-                replacement.write(f"{date}\n{self.subject}\n".encode())
-                replacement.commit()
-        except (OSError, ValueError) as error:
-            raise write_error(self.file, error) from error
+        with writing(self.file), Replacement(self.file, sync=True) as replacement:
+            replacement.write(f"{date}\n{self.subject}\n".encode())
+            replacement.commit()
 
 
 def read(option: str, subject: str) -> Since:
