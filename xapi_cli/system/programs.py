@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _SLICE = 0.05  # seconds between two checks
-_DRAIN = 0.5  # seconds to read what a program has written before it exited
 
 
 class Invocation(NamedTuple):
@@ -63,20 +62,29 @@ def run(program: Invocation, limit: float | Callable[[], float]) -> tuple[bytes,
 
     The output of one that prints too much is longer than the limit. Raises OSError or ValueError if it cannot be run,
     and subprocess.TimeoutExpired after *limit* seconds; a function returns those that are left.
+
+    A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
+    a mark is written to the pipe after the exit, and so after everything that the program wrote.
     """
     path = find(program.command[0], program.environ)
     has_group = program.in_background and sys.platform != "win32"
-    process = subprocess.Popen(
-        program.command,
-        executable=path,
-        stdin=subprocess.PIPE if program.data else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=None if program.show_stderr else subprocess.DEVNULL,
-        env=program.environ,
-        process_group=0 if has_group else None,
-        bufsize=0,
-    )
-    output, end = bytearray(), time.monotonic() + (0 if callable(limit) else limit)
+    source, sink = os.pipe()
+    try:
+        process = subprocess.Popen(
+            program.command,
+            executable=path,
+            stdin=subprocess.PIPE if program.data else subprocess.DEVNULL,
+            stdout=sink,
+            stderr=None if program.show_stderr else subprocess.DEVNULL,
+            env=program.environ,
+            process_group=0 if has_group else None,
+            bufsize=0,
+        )
+    except BaseException:
+        os.close(source)
+        os.close(sink)
+        raise
+    output, mark, end = bytearray(), os.urandom(16), time.monotonic() + (0 if callable(limit) else limit)
     left = limit if callable(limit) else lambda: end - time.monotonic()
 
     def write() -> None:
@@ -84,28 +92,30 @@ def run(program: Invocation, limit: float | Callable[[], float]) -> tuple[bytes,
             pipe.write(program.data)
 
     def read() -> None:
-        with suppress(ValueError):  # closed, because a child process that was left running has the pipe open
-            while len(output) <= program.max_output and (chunk := process.stdout.read(65536)):  # type: ignore[union-attr]
+        with open(source, "rb", buffering=0) as pipe:
+            while len(output) <= program.max_output + len(mark) and (chunk := pipe.read(65536)):
                 output.extend(chunk)
-        if len(output) > program.max_output:
-            _kill(process, group=has_group)
+                if mark in output:
+                    return
+        _kill(process, group=has_group)
 
     try:
         if program.data:
             _start(write)
-        reader = _start(read)
-        while reader.is_alive() and process.poll() is None:  # usually, the output ends with the program
-            reader.join(_SLICE)
-            if left() <= 0:
+        reader, waiter = _start(read), _start(process.wait)
+        while waiter.is_alive():  # `Popen.wait` with a timeout would notice the exit up to 50 ms later
+            waiter.join(_SLICE)
+            if waiter.is_alive() and left() <= 0:
                 raise subprocess.TimeoutExpired(process.args, 0)
-        process.wait(max(_SLICE, left()))
-        reader.join(_DRAIN)
-        return bytes(output), process.returncode
+        with suppress(OSError):  # the reader has read more than the limit and closed the pipe
+            os.write(sink, mark)
+        reader.join()
+        return bytes(output.partition(mark)[0]), process.returncode
     finally:
+        os.close(sink)
         if process.returncode is None:
             _kill(process, group=has_group)
             process.wait()
-        process.stdout.close()  # type: ignore[union-attr]  # it is a pipe
 
 
 def _kill(process: "subprocess.Popen[bytes]", *, group: bool) -> None:
@@ -115,7 +125,7 @@ def _kill(process: "subprocess.Popen[bytes]", *, group: bool) -> None:
     process.kill()
 
 
-def _start(work: Callable[[], None]) -> threading.Thread:
+def _start(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
