@@ -12,7 +12,7 @@ from xapi_cli.errors import XapiError
 CODES = {
     "XapiError": 1,
     "ChecksFailed": 1,
-    "FilterError": 1,
+    "FilterError": 6,
     "UsageError": 2,
     "InvalidLine": 2,
     "RedirectError": 3,

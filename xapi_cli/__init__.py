@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from xapi_cli.library import open_client
 
 __all__ = ["__version__", "open_client"]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> "Any":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import xapi_cli
 from tests.commands.api import ME, TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send, serve
@@ -37,7 +38,7 @@ def test_verbose_prints_the_headers_on_stderr_without_the_token(xapi: Xapi) -> N
     lines = outcome.err.splitlines()
     assert [line for line in lines if not line.startswith("*")] == [
         "> GET /a?api_key=*** HTTP/1.1", f"> Host: {server.name}", "> X-Api-Key: ***", "> Accept: */*",
-        f"> Accept-Encoding: {ACCEPTED}", "> User-Agent: xapi/0.1.0", "> Authorization: Bearer ***", ">",
+        f"> Accept-Encoding: {ACCEPTED}", f"> User-Agent: xapi/{xapi_cli.__version__}", "> Authorization: Bearer ***", ">",
         "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", "< Content-Length: 2", "<",
     ]  # fmt: skip
     assert f"* connected to {server.name} (127.0.0.1)" in lines
@@ -74,7 +75,7 @@ def test_error_body_selects_the_destination_of_an_error_body(
     assert (outcome.code, outcome.out) == (code, out)
     body, _, line = outcome.err.rpartition("xapi: error: ")
     assert body == err
-    assert line.startswith(f"GET {server.url}/ responded with {status}; ")
+    assert line.startswith(f"GET {server.url}/ responded with {status}")
     assert line.count("\n") == 1
     assert (tmp_path / "out").read_text() == "old"
 

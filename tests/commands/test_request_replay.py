@@ -167,7 +167,9 @@ def test_a_second_401_exits_with_10_and_prints_its_body(xapi: Xapi) -> None:
         outcome = xapi("request", "POST", "/a", "a=1", env=env)
 
     assert (outcome.code, outcome.out) == (10, '{"error":"invalid_token"}')
-    assert outcome.err.splitlines()[-1].startswith(f"xapi: error: POST {server.url}/a responded with 401 No; ")
+    assert outcome.err.splitlines()[-1].startswith(
+        f"xapi: error: POST {server.url}/a responded with 401 No: invalid_token; "
+    )
     received = b"".join(server.received)
     assert received.count(b"POST /a ") <= 2
     assert api["logins"] <= 2

@@ -68,7 +68,8 @@ def test_the_pages_name_the_variables_that_the_program_reads_and_no_others() -> 
     modules = [path for path in (ROOT / "xapi_cli").rglob("*.py") if "sandbox" not in {path.stem, path.parent.name}]
 
     assert set(re.findall(_VARIABLE, "".join(path.read_text() for path in modules))) == variables
-    assert set(re.findall(_VARIABLE, "".join(TEXTS.values()))) == variables
+    pages = "".join(text for page, text in TEXTS.items() if page != "CHANGELOG.md")
+    assert set(re.findall(_VARIABLE, pages)) == variables
 
 
 # exit codes

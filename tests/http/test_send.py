@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+import xapi_cli
 from tests.http.sending import BASE, USER_HEADERS, Router, Tokens, sender_for
 from xapi_cli.errors import (
     LoginRefused,
@@ -31,7 +32,7 @@ def test_the_token_the_default_headers_and_the_headers_of_the_user_are_sent(rout
         ("X-Mine", "1"),
         ("accept", "text/plain"),
         ("Accept-Encoding", ACCEPTED),
-        ("User-Agent", "xapi/0.1.0"),
+        ("User-Agent", f"xapi/{xapi_cli.__version__}"),
         ("Authorization", "Bearer token-1"),
     ]
 

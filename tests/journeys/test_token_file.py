@@ -111,7 +111,7 @@ def test_a_replaced_token_that_is_rejected_too_is_final(
 
     outcome = xapi(*ME, env=env)
     assert (outcome.code, service.requests) == (10, 2)
-    assert "the token in XAPI_TOKEN_FILE was rejected: replace it, or unset the variable" in outcome.err
+    assert "XAPI_TOKEN_FILE was rejected: replace the token, or unset XAPI_TOKEN_FILE" in outcome.err
 
 
 @pytest.mark.parametrize("change", ["unchanged", "deleted", "emptied"])
@@ -160,7 +160,7 @@ def test_a_client_of_the_library_uses_the_replaced_token(
             (b"two\nlines", "contains more than a token: there is whitespace in the middle"),
             (b"CANARY-\xff", "contains characters that are not allowed in a token"),
             (b"CANARY\0", "contains characters that are not allowed in a token"),
-            ("directory", "cannot be read: Is a directory"),
+            ("directory", "is not a regular file"),
             ("fifo", "is not a regular file"),
         ],
         [(ME,), (("token", "show"),), (("batch",),), (("exec", "--", "true"),)],

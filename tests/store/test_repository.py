@@ -41,7 +41,7 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
     def open_one(storage: str, backend: str = "Plain") -> TokenRepository:
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.support.keyrings.fake_keyrings.{backend}"}
         state = StateDirectory(tmp_path / "state")
-        without_lock = lambda error: warnings.append(f"no lock: {error}")  # noqa: E731
+        without_lock = lambda error: warnings.append(f"no lock: {error}")  # noqa: E731 - it is short
         return TokenRepository(ME, storage, StoreOptions(state, environ, warnings.append, without_lock))
 
     return open_one

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,8 +23,8 @@ def release(root: Path) -> list[Path]:
     if _run(root, "git", "status", "--porcelain"):
         raise Refused("there are files that are not committed; commit or remove them")
     version = xapi_cli.__version__
-    if f"## [{version}]" not in (root / "CHANGELOG.md").read_text():
-        raise Refused(f"CHANGELOG.md has no section for {version}; add `## [{version}] - DATE`")
+    if not re.search(rf"^## {re.escape(version)} - \d{{4}}-", (root / "CHANGELOG.md").read_text(), re.MULTILINE):
+        raise Refused(f"CHANGELOG.md has no date for {version}; write `## {version} - DATE`")
     with tempfile.TemporaryDirectory(prefix="xapi-release-") as temporary:
         first, second = (_build(root, Path(temporary) / name) for name in ("first", "second-in-a-longer-path"))
         if _contents(first) != _contents(second):

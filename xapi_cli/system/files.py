@@ -183,13 +183,13 @@ class Replacement:
     def open(self) -> None:
         """Open the new file; a failure needs no cleanup."""
         if (number := _descriptor_in(self.name)) is not None:  # opening it by name would reset its offset
-            self.file, self.is_direct = open(os.dup(number), "wb", buffering=0), True  # noqa: SIM115
+            self.file, self.is_direct = open(os.dup(number), "wb", buffering=0), True  # noqa: SIM115 - `close` does
             return
         if not self.name or self.name.endswith((os.sep, "/")):
             open(self.name, "wb").close()  # fails with the reason
         old = _status(self._target)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            self.file, self.is_direct = open(os.open(self.name, os.O_WRONLY), "wb", buffering=0), True  # noqa: SIM115
+            self.file, self.is_direct = open(os.open(self.name, os.O_WRONLY), "wb", buffering=0), True  # noqa: SIM115 - `close` does
             return
         if old is not None and not os.access(self._target, os.W_OK):
             raise PermissionError(errno.EACCES, "the file is read-only")
@@ -205,7 +205,7 @@ class Replacement:
 
             self.file = TemporaryFile()  # noqa: SIM115 - closed by `close`
         else:
-            self.file, self._new = open(descriptor, "w+b"), new  # noqa: SIM115
+            self.file, self._new = open(descriptor, "w+b"), new  # noqa: SIM115 - the same
 
     def write(self, data: bytes) -> None:
         """Write all of *data*, also to a pipe that does not block."""

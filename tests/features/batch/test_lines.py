@@ -32,7 +32,7 @@ class Blocks(io.RawIOBase):
 
 
 def _read(*blocks: bytes) -> list[tuple[int, bytes | None]]:
-    return [(line.number, line.data) for line in LineReader(Blocks(*blocks))]  # type: ignore[arg-type]
+    return [(line.number, line.data) for line in LineReader(Blocks(*blocks))]  # type: ignore[arg-type]  # like a file
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_lines_are_whole_numbered_and_limited(blocks: list[bytes], expected: lis
 def test_the_digest_and_the_position_do_not_depend_on_the_blocks(blocks: list[bytes]) -> None:
     blocks = [block.replace(b"[", b"") for block in blocks if block.replace(b"[", b"")]
     data = b"".join(blocks)
-    reader = LineReader(Blocks(*blocks), digests=True)  # type: ignore[arg-type]
+    reader = LineReader(Blocks(*blocks), digests=True)  # type: ignore[arg-type]  # like a file
     try:
         seen = [line.digest for line in reader]
     except UsageError:
@@ -86,7 +86,7 @@ def test_an_input_that_cannot_be_read_is_a_usage_error() -> None:
             raise IsADirectoryError(21, "Is a directory")
 
     with pytest.raises(UsageError, match="the input cannot be read: Is a directory"):
-        list(LineReader(Broken()))  # type: ignore[arg-type]
+        list(LineReader(Broken()))  # type: ignore[arg-type]  # like a file
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/", "a/b", "1/99999999"])

@@ -116,8 +116,8 @@ class Filter:
     def _answers(self, part: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Send *part* to the process, and yield the frames for it up to the last one."""
         with suppress(BrokenPipeError):  # the next frame tells
-            self._process.stdin.write(len(part).to_bytes(LENGTH, "big") + part)  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
+            self._process.stdin.write(len(part).to_bytes(LENGTH, "big") + part)  # type: ignore[union-attr]  # a pipe
+            self._process.stdin.flush()  # type: ignore[union-attr]  # the same
         while (frame := self._frame())[0] == RESULTS:
             yield frame
         if frame[0] != DONE:
