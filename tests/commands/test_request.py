@@ -208,7 +208,8 @@ def test_a_user_supplied_authorization_header_disables_the_token_and_the_login(
     assert (outcome.code, sandbox.requests, sandbox.login_attempts) == (10, 1, 0)
     assert outcome.err == (
         f"xapi: error: GET {sandbox.base_url}/x-api/me responded with 401 Unauthorized: "
-        "an Authorization header with a bearer token is required; the request sets or removes the Authorization header, so xapi did not log in\n"
+        "an Authorization header with a bearer token is required; the request sets or removes the Authorization header,"
+        " so xapi did not log in\n"
     )
 
 

@@ -38,7 +38,8 @@ def test_verbose_prints_the_headers_on_stderr_without_the_token(xapi: Xapi) -> N
     lines = outcome.err.splitlines()
     assert [line for line in lines if not line.startswith("*")] == [
         "> GET /a?api_key=*** HTTP/1.1", f"> Host: {server.name}", "> X-Api-Key: ***", "> Accept: */*",
-        f"> Accept-Encoding: {ACCEPTED}", f"> User-Agent: xapi/{xapi_cli.__version__}", "> Authorization: Bearer ***", ">",
+        f"> Accept-Encoding: {ACCEPTED}", f"> User-Agent: xapi/{xapi_cli.__version__}",
+        "> Authorization: Bearer ***", ">",
         "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", "< Content-Length: 2", "<",
     ]  # fmt: skip
     assert f"* connected to {server.name} (127.0.0.1)" in lines
