@@ -1,6 +1,5 @@
 """The failure for the status of a response, and what a failure concerns."""
 
-from http.client import responses
 from typing import TYPE_CHECKING
 
 from xapi_cli import errors
@@ -9,7 +8,6 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.messages import Response
 from xapi_cli.http.send import Call, Outcome
 from xapi_cli.http.urls import displayed_without_query
-from xapi_cli.request.reason import reason
 from xapi_cli.system.render import shortened
 
 if TYPE_CHECKING:
@@ -58,10 +56,15 @@ def status_error(
     response = outcome.response
     if errors.of_status(response.status) is None:
         return None
+    from http import HTTPStatus  # a success needs neither of the two
+
+    from xapi_cli.request.reason import reason
+
     where, phrase = shown or displayed_without_query(response.request.url), _phrase(response)
     message = f"{response.request.method} {where} responded with {response.status}{phrase}"
     why = reason(body, response.headers.get("Content-Type").lower())
-    if why and why.lower() in {phrase.strip().lower(), responses.get(response.status, "").lower()}:
+    usual = [status.phrase.lower() for status in HTTPStatus if status == response.status]
+    if why and why.lower() in [phrase.strip().lower(), *usual]:
         why = None  # it only repeats the status
     if why:
         message += f": {why}"
