@@ -15,9 +15,10 @@ from itertools import chain, zip_longest
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+import h11
+
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
-from xapi_cli.http.header_syntax import request_head
 from xapi_cli.http.responses import ResponseParser
 
 if TYPE_CHECKING:
@@ -236,10 +237,10 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
     headers = [(b"Host", target)]
     if proxy.authorization:
         headers.append((b"Proxy-Authorization", proxy.authorization))
-    request = request_head("CONNECT", target, headers)
-    parser = ResponseParser("CONNECT", f"the proxy {proxy}", over_tls=False)
+    request = h11.Request(method="CONNECT", target=target, headers=headers)
+    parser = ResponseParser(request, f"the proxy {proxy}", over_tls=False)
     try:
-        connection.send(request.data, wait)
+        connection.send(parser.request_head, wait)
         while (head := parser.head) is None:
             if data := connection.receive(wait):
                 parser.receive(data)

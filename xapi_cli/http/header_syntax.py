@@ -1,8 +1,7 @@
-"""The syntax of header sections (RFC 9112): the head of a request as bytes, and headers as text."""
+"""The syntax of HTTP/1.1 (RFC 9112): names and values of headers, and chunks."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from xapi_cli.errors import UsageError
 
@@ -18,54 +17,10 @@ FIELD_LINE = re.compile(
 LAST_CHUNK = b"0\r\n\r\n"
 TLS_RECORDS = (b"\x14", b"\x15", b"\x16")  # what begins with one of these bytes is TLS, not HTTP
 REFUSED_METHODS = {"CONNECT": "it opens a tunnel", "TRACE": "its response returns the token"}  # and why
-_TARGET = rb"[\x21-\x7e]+"
-_VALUE = rb"(?:[^\x00\s]+(?:[ \t]+[^\x00\s]+)*)?"
-_MAX_DIGITS = 20  # of a Content-Length
 _CONTROL_CHARACTER = r"[\x00-\x08\x0a-\x1f\x7f-\x9f]"
 _RESERVED_HEADERS = frozenset({
     "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-
-
-class RequestHead(NamedTuple):
-    """The request line and headers as *data*; *length* is that of the body, or None if it is sent in chunks."""
-
-    data: bytes
-    length: int | None
-
-
-def request_head(method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> RequestHead:
-    """Return the head of a request; Host comes first (RFC 9110, 7.2).
-
-    Raises ValueError, whose message has no data of the request, if a part of it is not valid.
-    """
-    verb = method.encode("ascii")
-    are_valid = re.fullmatch(_TOKEN, verb) and re.fullmatch(_TARGET, target)
-    hosts: list[bytes] = []
-    rest = b""
-    codings, lengths = [], set()
-    for name, value in headers:
-        are_valid = are_valid and re.fullmatch(_TOKEN, name) and re.fullmatch(_VALUE, value)
-        line = b"%s: %s\r\n" % (name, value)
-        match name.lower():
-            case b"host":
-                hosts, line = [*hosts, line], b""
-            case b"transfer-encoding":
-                codings.append(value.lower())
-            case b"content-length":
-                lengths.add(value)
-        rest += line
-    if not are_valid:
-        raise ValueError("a character that HTTP does not allow")
-    if len(hosts) != 1:
-        raise ValueError("no Host header, or more than one")
-    if codings not in ([], [b"chunked"]) or len(lengths) > 1:
-        raise ValueError("an ambiguous body length")
-    length = lengths.pop() if lengths else b"0"
-    if not length.isdigit() or len(length) > _MAX_DIGITS:
-        raise ValueError("not a valid Content-Length")
-    head = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (verb, target, hosts[0], rest)
-    return RequestHead(head, None if codings else int(length))
 
 
 def chunk(data: bytes) -> bytes:

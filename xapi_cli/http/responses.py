@@ -42,19 +42,19 @@ class ResponseHead:
 
 
 class ResponseParser:
-    """Parse the response to a request with *method*; *sender* names the server or proxy in messages.
+    """Parse the response to *request*; *sender* names the server or proxy in messages.
 
-    Without *over_tls*, a TLS record in place of a response is detected.
+    `request_head` is what is sent of the request before its body. Without *over_tls*, a TLS record in place of a
+    response is detected.
     """
 
-    def __init__(self, method: str, sender: object, *, over_tls: bool) -> None:
+    def __init__(self, request: h11.Request, sender: object, *, over_tls: bool) -> None:
         self.head: ResponseHead | None = None
         self.has_started = self.has_ended = False
         self.size = 0  # bytes of the body returned so far
-        self._method, self._sender, self._over_tls = method, sender, over_tls
+        self._method, self._sender, self._over_tls = request.method, sender, over_tls
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_SIZE)
-        self._protocol.send(h11.Request(method=method, target="/", headers=[("Host", "")]))
-        self._protocol.send(h11.EndOfMessage())
+        self.request_head = self._protocol.send(request) or b""
         self._buffer = bytearray()  # of the status line and headers
         self._searched = 0  # the buffer has no blank line before this position
         self._header_size = 0
@@ -132,11 +132,11 @@ class ResponseParser:
         """
         if self.head is None or not self.has_ended or self.has_surplus:
             return False
-        states, length = self._protocol.states, self.head.headers.get(b"content-length")
-        if states[h11.CLIENT] is not h11.DONE or states[h11.SERVER] is not h11.DONE:
+        if self._protocol.their_state is not h11.DONE:  # the connection ends with the response
             return False
+        length = self.head.headers.get(b"content-length")
         is_chunked = b"transfer-encoding" in self.head.headers
-        if self._method == "HEAD" or self.head.status in (204, 304):
+        if self._method == b"HEAD" or self.head.status in (204, 304):
             return not is_chunked and length in (None, b"0")
         return not (is_chunked and length is not None) and not (self._chunks and self._chunks.error)
 

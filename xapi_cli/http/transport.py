@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+import h11
+
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
-from xapi_cli.http.header_syntax import LAST_CHUNK, RequestHead, chunk, request_head
+from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.http.messages import Request, Response
 from xapi_cli.http.pool import Pool
 from xapi_cli.http.responses import ResponseHead, ResponseParser
@@ -93,12 +95,12 @@ class Transport:
         started = time.monotonic()
         scheme, host, port = request.server
         route = Route(scheme, host, port, self._proxy(scheme, host, port))
-        head = _request_head(request, route)
+        event = _request_event(request, route)
         limit = self._timeout
         timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
         try:
             with self._waiting(host):
-                exchange = self._exchange(request, head, route, timeouts)
+                exchange = self._exchange(request, event, route, timeouts)
         except (NetworkError, TimeoutExpired) as error:
             _concern(error, request)
             raise
@@ -123,13 +125,13 @@ class Transport:
         """Close all connections; operations of other threads on them fail."""
         self._pool.close()
 
-    def _exchange(self, request: Request, head: RequestHead, route: Route, timeouts: Timeouts) -> "Exchange":
+    def _exchange(self, request: Request, event: h11.Request, route: Route, timeouts: Timeouts) -> "Exchange":
         """Return the exchange that has received the status line and headers of the response to *request*."""
         connection = self._kept_connection(request, route)
         if connection is not None:
             if self._trace is not None:
                 self._trace(f"* using the open connection to {route}")
-            exchange = Exchange(connection, request, head, timeouts, self._end)
+            exchange = Exchange(connection, request, event, timeouts, self._end)
             try:
                 return self._begin(exchange)
             except NetworkError:
@@ -139,7 +141,7 @@ class Transport:
                 self._trace("* the server had closed that connection")
         connection = self._dialer.open(route, Wait(timeouts, timeouts.connect, lambda: f"no connection to {route}"))
         self._pool.add(connection)
-        return self._begin(Exchange(connection, request, head, timeouts, self._end))
+        return self._begin(Exchange(connection, request, event, timeouts, self._end))
 
     def _kept_connection(self, request: Request, route: Route) -> Connection | None:
         """Return an open connection, or None; a login gets a new one, because the server may serve one at a time."""
@@ -167,7 +169,7 @@ class Transport:
 
 
 class Exchange:
-    """The exchange of *request*, with the request line and headers *head*, for its response, over *connection*.
+    """The exchange of *request*, with the request line and headers in *event*, for its response, over *connection*.
 
     It is also the body of the response. *on_end* is called once, with whether the connection may carry another request.
     """
@@ -176,13 +178,15 @@ class Exchange:
         self,
         connection: Connection,
         request: Request,
-        head: RequestHead,
+        event: h11.Request,
         timeouts: Timeouts,
         on_end: Callable[..., None],
     ) -> None:
         self.connection, self.request, self.route = connection, request, connection.route
-        self._head, self._timeouts, self._on_end = head, timeouts, on_end
-        self._parser = ResponseParser(request.method, connection.route, over_tls=connection.tls is not None)
+        self._timeouts, self._on_end = timeouts, on_end
+        self._parser = ResponseParser(event, connection.route, over_tls=connection.tls is not None)
+        headers = dict(event.headers)
+        self._length = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", b"0"))
         self._is_reused = connection.kind is not None
         self._beside = request.beside
         self._may_send = True  # more of the request
@@ -309,7 +313,7 @@ class Exchange:
 
     def _send_request(self) -> None:
         """Send the request; its headers and the first block of its body in one call, each of which is a packet."""
-        data, length, size = self._head.data, self._head.length, 0
+        data, length, size = self._parser.request_head, self._length, 0
         for block in self.request.body:
             size += len(block)
             if length is not None and size > length:
@@ -467,7 +471,7 @@ def _concern(error: XapiError, request: Request) -> None:
     error.concerning(method=request.method, url=redact_url(request.url.partition("?")[0]))
 
 
-def _request_head(request: Request, route: Route) -> RequestHead:
+def _request_event(request: Request, route: Route) -> h11.Request:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
     target, headers = request.target, request.headers.raw
     if route.is_forwarded:
@@ -475,8 +479,8 @@ def _request_head(request: Request, route: Route) -> RequestHead:
         headers = [*headers, *authorization.headers(None, route)]
     try:
         if request.method != "CONNECT":
-            return request_head(request.method, target, headers)
-    except ValueError:  # UnicodeError is one
+            return h11.Request(method=request.method, target=target, headers=list(headers))
+    except (h11.LocalProtocolError, UnicodeError):
         pass  # raising after the handler keeps what is invalid out of a traceback
     raise UsageError(
         "the request's method, URL or headers are not valid in HTTP",
