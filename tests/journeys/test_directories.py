@@ -123,7 +123,7 @@ def test_keyring_is_not_used_where_others_could_write_its_configuration(xapi: Xa
     code = (
         "from xapi_cli.store.keyring.backends import Backends, NoKeyring; from pathlib import Path; import os\n"
         "from xapi_cli.system.files import StateDirectory\n"
-        "try: Backends(StateDirectory(Path('/x')), os.environ).found()\n"
+        "try: Backends(StateDirectory(Path('/x')), os.environ).known()\n"
         "except NoKeyring as error: print(error)"
     )
     env = {"XDG_CONFIG_HOME": "." if how == "relative" else str(xapi.home)}
