@@ -43,8 +43,8 @@ class Storage(NamedTuple):
     """One storage: its *name* in the settings, its *noun* for messages, and what it can do.
 
     *open* is a class that implements `store.protocol.Store`, *place* a function that returns where the records are,
-    beside the state directory, and *session* a class that implements `store.protocol.LoginSession`, if machines share
-    its login lock.
+    beside the state directory, and *session* a subclass of `store.login_session.LoginSession`, if machines share its
+    login lock.
     """
 
     name: str

@@ -7,13 +7,14 @@ import pytest
 
 from xapi_cli.auth.failures import LoginFailures
 from xapi_cli.errors import GrantRefused, LoginNeeded, LoginRefused, NetworkError, StoreError, TokenRejected, XapiError
+from xapi_cli.store.login_session import Failures
 from xapi_cli.tokens import Identity
 
 ME, OTHER = Identity("https://api.test", "me"), Identity("https://api.test", "other")
 REJECTED = LoginRefused("login as me was rejected (400)")
 
 
-class Records:
+class Records(Failures):
     """Records that processes share; without *can_write*, nothing is recorded."""
 
     def __init__(self, *, can_write: bool = True) -> None:

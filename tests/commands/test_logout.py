@@ -133,7 +133,7 @@ def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(x
 
 
 UNUSABLE = {
-    "Raising OSError": "reading the keyring failed (OSError); run `xapi doctor`, then log out again",
+    "Raising OSError": "deleting from the keyring failed (OSError); run `xapi doctor`, then log out again",
     "Raising KeyringLocked": "the keyring is locked; unlock it, then log out again",
     "Raising NoKeyringError": "no usable keyring on this machine; log out where you logged in",
     "Keeping always": (

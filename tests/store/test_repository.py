@@ -11,8 +11,8 @@ from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
 from xapi_cli.store.deletion import delete_everywhere, delete_passwords_elsewhere
 from xapi_cli.store.index import AccountIndex, KnownStore
-from xapi_cli.store.login_session import open_session
-from xapi_cli.store.protocol import LoginSession, StoreOptions
+from xapi_cli.store.login_session import LoginSession, open_session
+from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token
@@ -131,7 +131,7 @@ def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
     _session(opened("file")).write(RECORD)
 
     monkeypatch.setenv("FAKE_KEYRING_RAISES", "OSError")
-    with pytest.raises(StoreError, match=r"^the keyring \(.*fake_keyrings.Raising\): reading the keyring failed"):
+    with pytest.raises(StoreError, match=r"^the keyring \(.*fake_keyrings.Raising\): deleting from the keyring failed"):
         delete_everywhere(opened("auto", "Raising"))
     monkeypatch.delenv("FAKE_KEYRING_RAISES")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from xapi_cli.store.deletion import delete_everywhere
-from xapi_cli.store.login_session import FailureFiles, open_session
-from xapi_cli.store.protocol import AnotherLoggedIn, LoginSession, StoreOptions
+from xapi_cli.store.login_session import Failures, LoginSession, open_session
+from xapi_cli.store.protocol import AnotherLoggedIn, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import LockTimeout
@@ -163,9 +163,9 @@ def test_a_password_is_added_to_the_record_of_a_newer_login(tmp_path: Path, monk
 
 def test_files_of_failures_are_removed_after_a_minute(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
-    FailureFiles(state).write(ME, "refused", b"{}")
+    Failures(state).write(ME, "refused", b"{}")
     written = (tmp_path / "attempts" / f"{ME.key}.refused").stat().st_mtime
 
     for later, is_kept in ((59, True), (61, False)):
-        FailureFiles(state, now=lambda: written + later)  # noqa: B023 - called at once
-        assert (FailureFiles(state, now=lambda: written).read(ME, "refused") is not None) is is_kept
+        Failures(state, clock=lambda: written + later)  # noqa: B023 - called at once
+        assert (Failures(state, clock=lambda: written).read(ME, "refused") is not None) is is_kept

@@ -17,7 +17,7 @@ from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.store.protocol import LoginSession
+    from xapi_cli.store.login_session import LoginSession
     from xapi_cli.store.repository import TokenRepository
 
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login

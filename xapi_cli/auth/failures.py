@@ -17,7 +17,7 @@ from xapi_cli.tokens import Identity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xapi_cli.store.protocol import Failures
+    from xapi_cli.store.login_session import Failures
 
 _RECORDED_FOR = 60.0  # seconds
 _CLOCK_TOLERANCE = 0.5  # seconds by which the clocks of two machines may differ from the one that they share

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.store import registry
-from xapi_cli.store.protocol import AnotherLoggedIn, Failures, LoginSession
+from xapi_cli.store.protocol import AnotherLoggedIn
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 from xapi_cli.tokens import Identity, Record
@@ -19,36 +19,77 @@ _FAILURES_KEPT = 60.0  # seconds
 _FAILURE_FILE = r"[0-9a-f]{32}\.[a-z]+"  # a pattern
 
 
-def open_session(repository: "TokenRepository") -> LoginSession:
+def open_session(repository: "TokenRepository") -> "LoginSession":
     """Return the logins to the account of *repository*."""
-    return registry.open_shared_session(repository.row, repository) or LocalSession(repository)
+    return registry.open_shared_session(repository.row, repository) or LoginSession(repository)
 
 
-class LocalSession:
-    """Logins to the account of *repository*, see `protocol.LoginSession`.
+class Failures:
+    """Recorded login failures, for a minute: one JSON object per account and kind, as a file in *state*.
 
-    The lock file is touched whenever a process has stored a token; waiting processes check for that.
+    The processes that share the login lock share the failures. Machines that share the directory over a network file
+    system share them if their clocks agree. Recording and removing is not an error if it fails.
     """
 
-    margin = 10.0
+    def __init__(self, state: StateDirectory, clock: Callable[[], float] = time.time) -> None:
+        self._directory, self._clock = state.directory("attempts"), clock
+        with suppress(OSError):
+            self._directory.remove_old(_FAILURE_FILE, lambda _, mtime: not 0 <= clock() - mtime < _FAILURES_KEPT)
+
+    def now(self) -> float:
+        """Return the time in seconds, by a clock that these processes share; raise StoreError if it has none."""
+        return self._clock()
+
+    def read(self, identity: Identity, kind: str) -> bytes | None:
+        """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""
+        with suppress(OSError):
+            return self._directory.file(f"{identity.key}.{kind}").read(limit=64 * 1024)
+        return None
+
+    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+        """Record *data*."""
+        with suppress(OSError):
+            self._directory.file(f"{identity.key}.{kind}").replace(data, sync=False)
+
+    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+        """Remove the records of *kinds*."""
+        for kind in kinds:
+            with suppress(OSError):
+                self._directory.file(f"{identity.key}.{kind}").remove()
+
+
+class LoginSession:
+    """Logins to the account of *repository*: begin, hold the lock, check for a logout, store the record.
+
+    The lock file is touched whenever a process has stored a token; waiting processes check for that. A storage whose
+    machines share the login lock has a subclass.
+    """
+
+    margin = 10.0  # seconds that a process waits for another process's login, beyond the limit of a login
 
     def __init__(self, repository: "TokenRepository") -> None:
         self._repository, self._identity = repository, repository.identity
         self._lock = repository.state.lock_file(f"{self._identity.key}.login")
-        self.failures: Failures = FailureFiles(repository.state)
+        self.failures = Failures(repository.state)
         self._marks: LogoutMarks | None = None  # at `begin`
 
     def begin(self) -> None:
-        """Remember the last logout."""
+        """Record that a login begins, so that `write` detects a logout during it."""
         self._marks = self._repository.index.logout_marks(self._identity)
 
     def was_logged_out(self) -> bool:
-        """Return whether another logout has followed."""
+        """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
         return self._marks is not None and self._repository.index.logout_marks(self._identity) != self._marks
 
     @contextmanager
     def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
-        """Hold the lock; if the state directory is not usable, warn and go on, or raise StoreError."""
+        """Hold the login lock; wait at most *timeout* seconds for it.
+
+        Raises LockTimeout; if the lock is not *required*, continues without it, or takes it over. With *stop_on_login*,
+        raises AnotherLoggedIn as soon as another process has stored a token: all waiting processes then go on at once.
+        Each in turn would have to read the store, and the last one would get a token that is invalid again. If the
+        state directory is not usable, warns and continues without a lock, or raises StoreError if the storage needs it.
+        """
         end, before = time.monotonic() + timeout, self._lock.modified_at()
 
         def left() -> float:
@@ -69,7 +110,10 @@ class LocalSession:
             yield
 
     def write(self, record: Record) -> bool:
-        """Store *record*, and let the waiting processes go on."""
+        """Store *record*; return False, without storing it, if the account was logged out since `begin`.
+
+        Raises StoreError if it cannot be stored, and LockLost if another process has taken over the lock of this one.
+        """
         with self._repository.writing():
             is_stored = self._put(record)
         if is_stored:
@@ -78,7 +122,10 @@ class LocalSession:
         return is_stored
 
     def remember(self, password: str) -> bool:
-        """Add *password* to the record that is stored now."""
+        """Add *password* to the stored record, even to one that another process has stored since; see `write`.
+
+        The caller MUST hold the login lock.
+        """
         with self._repository.writing():
             record = self._repository.opened().read(self._identity)
             return record is not None and self._put(record._replace(password=password))
@@ -89,32 +136,3 @@ class LocalSession:
             return True
 
         return self._repository.put(record, write, self.was_logged_out)
-
-
-class FailureFiles:
-    """Recorded login failures as files in the directory *state*, see `protocol.Failures`.
-
-    Machines that share it over a network file system share the failures if their clocks agree.
-    """
-
-    def __init__(self, state: StateDirectory, now: Callable[[], float] = time.time) -> None:
-        self._directory, self.now = state.directory("attempts"), now
-        with suppress(OSError):
-            self._directory.remove_old(_FAILURE_FILE, lambda _, mtime: not 0 <= now() - mtime < _FAILURES_KEPT)
-
-    def read(self, identity: Identity, kind: str) -> bytes | None:
-        """Return the content of the file, or None if it does not exist or cannot be read."""
-        with suppress(OSError):
-            return self._directory.file(f"{identity.key}.{kind}").read(limit=64 * 1024)
-        return None
-
-    def write(self, identity: Identity, kind: str, data: bytes) -> None:
-        """Replace the file with *data*, if that is possible."""
-        with suppress(OSError):
-            self._directory.file(f"{identity.key}.{kind}").replace(data, sync=False)
-
-    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
-        """Remove the files of *kinds*, if that is possible."""
-        for kind in kinds:
-            with suppress(OSError):
-                self._directory.file(f"{identity.key}.{kind}").remove()

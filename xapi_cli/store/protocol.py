@@ -1,7 +1,6 @@
-"""What a storage implements: a store of records, and the session in which a login to one account uses it."""
+"""The interface that a storage implements, and what it is opened with."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -50,60 +49,6 @@ class Store(Protocol):
 
     def delete(self, identity: Identity) -> bool:
         """Delete everything that is stored for *identity*; return whether there was anything."""
-
-
-class Failures(Protocol):
-    """Where login failures are recorded, for a minute: one JSON object per account and kind.
-
-    The processes that share the login lock share the failures. Recording and removing is not an error if it fails.
-    """
-
-    def now(self) -> float:
-        """Return the time in seconds, by a clock that these processes share; raise StoreError if it has none."""
-
-    def read(self, identity: Identity, kind: str) -> bytes | None:
-        """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""
-
-    def write(self, identity: Identity, kind: str, data: bytes) -> None:
-        """Record *data*."""
-
-    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
-        """Remove the records of *kinds*."""
-
-
-class LoginSession(Protocol):
-    """Logins to one account: begin, hold the lock, check for a logout, store the record."""
-
-    margin: float  # seconds that a process waits for another process's login, beyond the limit of a login
-    failures: Failures
-
-    def begin(self) -> None:
-        """Record that a login begins, so that `write` detects a logout during it."""
-
-    def was_logged_out(self) -> bool:
-        """Return whether the account is known to have been logged out since `begin`, so that `write` would refuse."""
-
-    def locked(
-        self, timeout: float, *, stop_on_login: bool = False, required: bool = True
-    ) -> AbstractContextManager[None]:
-        """Hold the login lock; wait at most *timeout* seconds for it.
-
-        Raises LockTimeout; if the lock is not *required*, continues without it, or takes it over. With *stop_on_login*,
-        raises AnotherLoggedIn as soon as another process has stored a token: all waiting processes then go on at once.
-        Each in turn would have to read the store, and the last one would get a token that is invalid again.
-        """
-
-    def write(self, record: Record) -> bool:
-        """Store *record*; return False, without storing it, if the account was logged out since `begin`.
-
-        Raises StoreError if it cannot be stored, and LockLost if another process has taken over the lock of this one.
-        """
-
-    def remember(self, password: str) -> bool:
-        """Add *password* to the stored record, even to one that another process has stored since; see `write`.
-
-        The caller MUST hold the login lock.
-        """
 
 
 class AnotherLoggedIn(Exception):

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xapi_cli.store.index import Place
-    from xapi_cli.store.protocol import LoginSession, Store, StoreOptions
+    from xapi_cli.store.login_session import LoginSession
+    from xapi_cli.store.protocol import Store, StoreOptions
     from xapi_cli.store.repository import TokenRepository
 
 AUTO = "auto"  # not a storage: the keyring if it is usable, otherwise none

@@ -1,7 +1,6 @@
 """The program and storage `helper`: logins, remembered passwords, concurrent processes, helpers that fail."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -65,39 +64,6 @@ def test_the_password_is_stored_only_with_consent(
     assert MASTER.password not in fake_helper.stored[0]["Secret"]
     assert xapi("logout", env=env).code == 0
     assert fake_helper.stored == []
-
-
-def test_a_process_that_the_helper_leaves_running_does_not_keep_the_lock(
-    xapi: Xapi, sandbox: Sandbox, env: Env, fake_helper: FakeHelper, tmp_path: Path
-) -> None:
-    finish = tmp_path / "finish"
-    os.mkfifo(finish)
-    start, wait = "import sys, time\n", f"open({str(finish)!r})"
-    spawn = f"import subprocess\nsubprocess.Popen([sys.executable, '-ISc', {wait!r}], close_fds=False, stdin=-3)\n"
-    code = fake_helper.path.read_text()
-    assert start in code
-    fake_helper.path.write_text(code.replace(start, start + spawn))
-    try:
-        assert xapi("login", env=env).code == 0
-        assert xapi("logout", env=env).code == 0
-    finally:
-        writer = os.open(finish, os.O_RDWR)  # ends the processes that wait
-        finish.unlink()  # and those that have not opened it yet
-        os.close(writer)
-
-
-def test_the_helper_gets_no_secret_in_its_arguments_or_its_environment(
-    xapi: Xapi, env: Env, fake_helper: FakeHelper
-) -> None:
-    secrets = {"XAPI_TOKEN": None, "XAPI_REDIS_URL": "redis://:CANARY-REDIS@127.0.0.1"}
-    assert xapi("login", "--remember", env={**env, **secrets}).code == 0
-    assert xapi(*ME, env={**env, **secrets}).code == 0
-
-    log = (fake_helper.directory / "log").read_text()
-    assert len(fake_helper.calls) > 3
-    assert MASTER.password not in log
-    assert "CANARY" not in log
-    assert all(call["environ"].keys() & {"XAPI_STORAGE"} for call in fake_helper.calls)  # type: ignore[attr-defined]  # a dict
 
 
 def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(

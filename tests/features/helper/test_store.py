@@ -8,8 +8,8 @@ import pytest
 
 from tests.store.conftest import Open
 from tests.support.credential_helpers import FakeHelper, PasswordStore, install, install_fake
-from xapi_cli.errors import StoreError, UsageError
-from xapi_cli.store.protocol import NoBackend, Store
+from xapi_cli.errors import StoreError
+from xapi_cli.store.protocol import Store
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test:8443/v1", "me@example.com")
@@ -59,18 +59,6 @@ def test_a_username_that_is_not_safe_in_a_file_name_is_only_in_the_record(
     assert store.read(identity) == SECRET
 
 
-@pytest.mark.parametrize("host", ["[::1]:8443", "x" * 250 + ".test", "b_\u00fc.test"])
-def test_the_url_of_an_item_has_a_valid_host_that_does_not_exist(
-    opened: Open, fake_helper: FakeHelper, host: str
-) -> None:
-    _open(opened, fake_helper.path).write(Identity(f"https://{host}", "me"), SECRET)
-
-    (url,) = [one["ServerURL"] for one in fake_helper.stored]
-    assert url.isascii()
-    assert len(url) < 150
-    assert url.partition("://")[2].partition("/")[0].endswith(".xapi.invalid")
-
-
 def test_no_secret_is_in_the_arguments_or_the_environment_of_the_helper(opened: Open, fake_helper: FakeHelper) -> None:
     store = _open(opened, fake_helper.path)
     store.probe()
@@ -93,27 +81,13 @@ def test_a_name_is_searched_for_in_path(opened: Open, fake_helper: FakeHelper, m
     assert len(fake_helper.stored) == 1
 
 
-def test_a_relative_directory_in_path_is_ignored(
-    opened: Open, fake_helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(fake_helper.path.parent)
-    monkeypatch.setenv("PATH", f".{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(NoBackend, match=r"docker-credential-fake was not found"):
-        _open(opened, "fake").read(ME)
-
-
-def test_without_the_setting_the_error_names_it(opened: Open) -> None:
-    with pytest.raises(UsageError, match="credential_helper"):
-        opened("helper", settings={})
-
-
 # helpers that misbehave
 
 _SPAWN = "import subprocess\nsubprocess.Popen([sys.executable, '-ISc', 'import time; time.sleep(60)'])\n"
 
 
 @pytest.mark.parametrize("action", ["get", "store", "erase", "probe"])
-@pytest.mark.parametrize("code", ["time.sleep(60)", READ + "time.sleep(60)", READ + _SPAWN + "time.sleep(60)"])
+@pytest.mark.parametrize("code", ["time.sleep(60)", READ + _SPAWN + "time.sleep(60)"])
 def test_a_helper_that_hangs_is_killed_with_its_child_processes(
     opened: Open, tmp_path: Path, action: str, code: str
 ) -> None:
@@ -147,17 +121,12 @@ def _commands_with(text: str) -> list[bytes]:
     [
         ("while True: print('CANARY' * 9999)", "get` printed more than 1 MiB"),
         ("print('CANARY')", "get` did not print valid credentials"),
-        ("", "get` did not print valid credentials"),
         ("print('[' * 100000)", "get` did not print valid credentials"),
-        ("print('[1]')", "get` did not print valid credentials"),
         ("print('{\"Secret\": 7}')", "get` did not print valid credentials"),
-        ('print(\'{"Username": "CANARY"}\')', "get` did not print valid credentials"),
-        ("sys.stdout.buffer.write(bytes(range(256)))", "get` did not print valid credentials"),
         ("print('CANARY'); sys.exit(1)", "get` failed with exit code 1"),
         ("print('CANARY', file=sys.stderr); sys.exit(77)", "get` failed with exit code 77"),
         ("import os; os.kill(os.getpid(), 9)", "get` was terminated by SIGKILL"),
         ("print('pass not initialized: CANARY'); sys.exit(1)", "get` failed: the password store is not initialized"),
-        ("print('gpg: decryption failed: CANARY'); sys.exit(1)", "get` failed: its data cannot be decrypted"),
         ("print('User interaction is not allowed. CANARY'); sys.exit(1)", "get` failed: the keychain is locked"),
     ],
 )
@@ -174,7 +143,6 @@ def test_each_failure_of_a_helper_is_an_error_without_what_it_printed(
     "code",
     [
         "print('credentials not found in native keychain'); sys.exit(1)",
-        "print('  credentials not found in native keychain\\r'); sys.exit(1)",
         'print(\'{"ServerURL": "x", "Username": "", "Secret": ""}\')',
         'print(\'{"Secret": "CANARY, but not a record"}\')',
         "sys.stderr.write('CANARY' * 999999); print('credentials not found in native keychain'); sys.exit(1)",
@@ -262,13 +230,3 @@ def test_a_token_longer_than_pass_accepts_is_split(
     assert len(shared_password_store.secrets()) > 20
     assert store.delete(ME) is True
     assert shared_password_store.secrets() == []
-
-
-def test_pass_that_is_not_initialized_is_explained(
-    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PASSWORD_STORE_DIR", str(tmp_path / "nothing"))
-
-    failure = _failure(_open(opened, "pass"), "probe")
-    assert failure.message == "`docker-credential-pass store` failed: the password store is not initialized"
-    assert failure.hint == "run `pass init GPG-ID`, or use another --storage"

@@ -10,8 +10,8 @@ import pytest
 from tests.support.redis_server import RedisServer
 from tests.support.threads import wait_until
 from xapi_cli.errors import StoreError
-from xapi_cli.store.login_session import open_session
-from xapi_cli.store.protocol import LockLost, LoginSession, StoreOptions
+from xapi_cli.store.login_session import LoginSession, open_session
+from xapi_cli.store.protocol import LockLost, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token

@@ -234,13 +234,13 @@ class Raising(Plain):
 
 
 class Flaky(Plain):
-    """Fail with a transient error twice before each success."""
+    """Fail with a transient error at the first two calls."""
 
     failures: ClassVar[int] = 0
 
     def get_password(self, service: str, username: str) -> str | None:
         Flaky.failures += 1
-        if Flaky.failures % 3:
+        if Flaky.failures < 3:
             raise keyring.errors.InitError("CANARY")
         return super().get_password(service, username)
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xapi_cli.auth.passwords import from_command
 from xapi_cli.errors import LoginNeeded, StoreError, UsageError
 from xapi_cli.store.access import Unresponsive, in_time
-from xapi_cli.store.protocol import AnotherLoggedIn, Failures, LockLost, StoreOptions
+from xapi_cli.store.login_session import Failures, LoginSession
+from xapi_cli.store.protocol import AnotherLoggedIn, LockLost, StoreOptions
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
@@ -44,13 +45,14 @@ if redis.call('get', KEYS[1]) ~= ARGV[1] then return 'lost' end
 redis.call('set', KEYS[3], ARGV[3])
 return 'stored'
 """
+_CHECK = "check the server and redis_url"
 _PROBLEMS = (  # the first class of redis.exceptions that applies; the texts of replies may contain secrets
     ("NoPermissionError", "does not allow this user what xapi needs", "grant it with ACL SETUSER"),
     ("AuthenticationError", "rejected the username or password", "correct XAPI_REDIS_URL or redis_password_command"),
     ("ReadOnlyError", "is a replica, which cannot be written", "set the URL of the primary"),
     ("OutOfMemoryError", "has no memory left (maxmemory)", "raise maxmemory, or delete other keys"),
-    ("TimeoutError", "did not respond in time", "check the server and redis_url"),
-    ("ConnectionError", "cannot be reached", "check the server and redis_url"),
+    ("TimeoutError", "did not respond in time", _CHECK),
+    ("ConnectionError", "cannot be reached", _CHECK),
     ("RedisError", "replied with an error", "see its log; xapi needs Redis 6 or later or Valkey, and no cluster"),
 )
 
@@ -73,18 +75,23 @@ class RedisStore:
         self._options, self._prefix = options, found["redis_prefix"]
         self.backend = f"Redis at {found['redis_url'].partition('://')[2]}"
         self._client: Redis | None = None
-        self._connect = _client_class()  # an ImportError is reported before anything is sent
+        import redis  # an ImportError is reported before anything is sent
+
+        self._connect = redis.Redis.from_url
         self._failure, self._failed_at = StoreError(""), float("-inf")
 
     def probe(self) -> None:
         """Raise StoreError unless a key can be written, read and deleted by the commands that a login uses."""
-        lock, key = self.key("probe", "lock"), self.key("probe", os.urandom(8).hex())
-        with self.lock(lock) as held:
-            self.run(lambda client: held.acquire(blocking=False))
-            self.run(lambda client: client.eval(_WRITE, 3, lock, key, key, held.local.token, "", "value"))
-            found = self.get(key)
-            self.run(lambda client: client.delete(key))
-        if found not in (b"value", None):  # None: another process held the lock
+        key = self.key("probe", os.urandom(8).hex())
+
+        def probe(client: "Redis") -> Any:
+            client.set(key, "token", nx=True, ex=_FAILURE_LIFETIME)
+            client.eval(_WRITE, 3, key, f"{key}:logout", key, "token", "", "value")
+            found = client.get(key)
+            client.delete(key)
+            return found
+
+        if self.run(probe) != b"value":
             raise StoreError(f"{self.backend} does not return what was written", hint="check the server")
 
     def read(self, identity: Identity) -> Record | None:
@@ -99,13 +106,10 @@ class RedisStore:
 
     def delete(self, identity: Identity) -> bool:
         """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
-
-        def delete(client: "Redis") -> bool:
-            is_found = bool(client.delete(self.key(identity.key, "record")))  # possible without memory left
-            client.set(self.key(identity.key, "logout"), os.urandom(8).hex(), ex=_LOGOUT_LIFETIME)
-            return is_found
-
-        return bool(self.run(delete))
+        count = self.run(lambda client: client.delete(self.key(identity.key, "record")))  # also without memory left
+        mark = os.urandom(8).hex()
+        self.run(lambda client: client.set(self.key(identity.key, "logout"), mark, ex=_LOGOUT_LIFETIME))
+        return bool(count)
 
     def get(self, key: str) -> bytes | None:
         """Return the value of *key*, None without one."""
@@ -115,17 +119,6 @@ class RedisStore:
     def key(self, account: str, name: str) -> str:
         """Return the key *name* of the account with the key *account*."""
         return f"{self._prefix}:{account}:{name}"
-
-    @contextmanager
-    def lock(self, key: str) -> "Iterator[Lock]":
-        """Yield the lock *key*, which is not acquired yet, and release it afterwards if it is still held."""
-        lock = self.run(lambda client: client.lock(key, timeout=_LOCK_LIFETIME, thread_local=False))
-        try:
-            yield lock
-        finally:
-            with suppress(StoreError):  # it expires
-                if lock.local.token is not None:
-                    self.run(lambda client: lock.release())
 
     def run(self, command: "Callable[[Redis], Any]") -> Any:
         """Return what *command* returns; raise StoreError if it fails, or takes too long."""
@@ -137,8 +130,8 @@ class RedisStore:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - redis-py raises exceptions of several libraries
-            failure, kinds = self._store_error(error), {kind.__name__ for kind in type(error).__mro__}
-            if kinds & {"ConnectionError", "TimeoutError", "Unresponsive"}:
+            failure = self._store_error(error)
+            if failure.hint == _CHECK:  # do not wait again
                 self._failure, self._failed_at = failure, time.monotonic()
         raise failure  # with nothing attached
 
@@ -149,41 +142,37 @@ class RedisStore:
 
         settings, url = self._options.settings, self._options.settings["redis_url"]
         options: dict[str, Any] = {"socket_timeout": self._options.timeout, "retry": Retry(NoBackoff(), 1, (Lost,))}
-        if settings.get("redis_password_command") and ":" not in url.partition("://")[2].rpartition("@")[0]:
-            options["password"] = self._password()
+        command = settings.get("redis_password_command")
+        if command and ":" not in url.partition("://")[2].rpartition("@")[0]:
+            try:
+                options["password"] = from_command(command, self._options.environ, setting="redis_password_command")
+            except LoginNeeded as error:
+                raise StoreError(error.message, hint=error.hint) from error
         if url.lower().startswith("rediss:") and (bundle := settings.get("ca_bundle")):
             options["ssl_ca_path" if os.path.isdir(bundle) else "ssl_ca_certs"] = bundle
-        return self._connect.from_url(url, **options)
-
-    def _password(self) -> str:
-        command = self._options.settings["redis_password_command"]
-        try:
-            return from_command(command, self._options.environ, setting="redis_password_command")
-        except LoginNeeded as error:
-            raise StoreError(error.message, hint=error.hint) from error
+        return self._connect(url, **options)
 
     def _store_error(self, error: Exception) -> StoreError:
-        if isinstance(error, Unresponsive):
-            return StoreError(f"{self.backend} {error}", hint="check the server and redis_url")
-        cause = error.__cause__ or error.__context__
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        problem, hint = next((text for name, *text in _PROBLEMS if name in kinds), ("is not usable", "check redis_url"))
+        kinds, cause = {kind.__name__ for kind in type(error).__mro__}, error.__cause__ or error.__context__
+        other = str(error) if isinstance(error, Unresponsive) else "is not usable"
+        problem, hint = next((text for name, *text in _PROBLEMS if name in kinds), (other, _CHECK))
         if isinstance(cause, ssl.SSLError):
             problem, hint = "cannot be reached through TLS", "check redis_url, or set ca_bundle to its certificate"
-        reason = getattr(cause, "strerror", None)
-        return StoreError(f"{self.backend} {problem} ({reason})" if reason else f"{self.backend} {problem}", hint=hint)
+        elif isinstance(cause, OSError) and cause.strerror:
+            problem += f" ({cause.strerror})"
+        return StoreError(f"{self.backend} {problem}", hint=hint)
 
 
-class RedisSession:
-    """Logins to the account of *repository*, whose store is a RedisStore, see `protocol.LoginSession`."""
+class RedisSession(LoginSession):
+    """Logins to the account of *repository*, whose store is a RedisStore: all is in the server."""
 
     margin = _LOCK_LIFETIME + 5.0  # a waiting process outlasts the lock of a machine that has failed
 
     def __init__(self, repository: "TokenRepository") -> None:
         store = repository.opened()
-        assert isinstance(store, RedisStore)  # noqa: S101 - the row of the registry has both
+        assert isinstance(store, RedisStore)  # noqa: S101 - the row of the storage names both
         self._repository, self._store, self._identity = repository, store, repository.identity
-        self.failures: Failures = RedisFailures(store)
+        self.failures = RedisFailures(store)
         self._logout: bytes | None = b""  # at `begin`
         self._held: Lock | None = None
 
@@ -198,16 +187,18 @@ class RedisSession:
     @contextmanager
     def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
         """Hold the lock, and prolong it until the end of the body."""
-        ended = threading.Event()
-        with self._store.lock(self._key("lock")) as lock:
-            self._acquire(lock, time.monotonic() + timeout, stop_on_login=stop_on_login, required=required)
-            threading.Thread(target=_prolong, args=(lock, ended), name="xapi-lock", daemon=True).start()
-            self._held = lock
-            try:
-                yield
-            finally:
-                self._held = None
-                ended.set()
+        key, ended = self._key("lock"), threading.Event()
+        lock = self._store.run(lambda client: client.lock(key, timeout=_LOCK_LIFETIME, thread_local=False))
+        self._acquire(lock, time.monotonic() + timeout, stop_on_login=stop_on_login, required=required)
+        threading.Thread(target=_prolong, args=(lock, ended), name="xapi-lock", daemon=True).start()
+        self._held = lock
+        try:
+            yield
+        finally:
+            self._held = None
+            ended.set()
+            with suppress(StoreError):  # it is another's by now, or expires
+                self._store.run(lambda client: lock.release())
 
     def _acquire(self, lock: "Lock", end: float, *, stop_on_login: bool, required: bool) -> None:
         before, pause = self._store.get(self._key("record")), _FIRST_POLL
@@ -248,8 +239,8 @@ class RedisSession:
         return self._store.key(self._identity.key, name)
 
 
-class RedisFailures:
-    """Recorded login failures in *store*, see `protocol.Failures`; their clock is that of the server."""
+class RedisFailures(Failures):
+    """Recorded login failures in *store*; their clock is that of the server."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
@@ -278,12 +269,6 @@ class RedisFailures:
 
     def _key(self, identity: Identity, kind: str) -> str:
         return self._store.key(identity.key, f"failure:{kind}")
-
-
-def _client_class() -> "type[Redis]":
-    from redis import Redis
-
-    return Redis
 
 
 def _prolong(lock: "Lock", ended: threading.Event) -> None:

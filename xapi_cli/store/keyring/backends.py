@@ -5,6 +5,7 @@ a command; its result is therefore stored in the state directory, with what it d
 """
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -38,8 +39,11 @@ class Backends:
 
     def known(self) -> "KeyringBackend | None":
         """Return the backend if it is known without asking a service: named by the user, or remembered."""
+        from importlib.metadata import entry_points
+
         from keyring.core import load_config
 
+        logging.getLogger("keyring").addHandler(logging.NullHandler())  # otherwise, it prints tracebacks of plug-ins
         if name := self._environ.get("PYTHON_KEYRING_BACKEND"):
             backend = _load(name)
             return None if _is_chain(backend) else _usable(backend, named=True)
@@ -52,15 +56,10 @@ class Backends:
                 backend = _usable(_load(name), named=False)
                 self.was_remembered = True
                 return backend
-        return None
-
-    def load_all(self) -> None:
-        """Import all backends, without asking a service."""
-        from importlib.metadata import entry_points
-
-        for plugin in entry_points(group="keyring.backends"):
+        for plugin in entry_points(group="keyring.backends"):  # imports take long on a busy machine
             with suppress(Exception):  # keyring ignores it too
                 plugin.load()
+        return None
 
     def found(self) -> "KeyringBackend":
         """Return the best backend, and remember it."""
@@ -69,7 +68,7 @@ class Backends:
         self.was_remembered = False
         backend = _best_of(get_all_keyring())
         with suppress(OSError):  # without it, only the next search takes longer
-            self._file.replace(f"{self._fingerprint()} {_name(backend)}".encode(), sync=False)
+            self._file.replace(f"{self._fingerprint()} {name_of(backend)}".encode(), sync=False)
         return backend
 
     def _fingerprint(self) -> str:
@@ -126,7 +125,7 @@ def _usable(backend: "KeyringBackend", *, named: bool) -> "KeyringBackend":
 
     One that was named and stores nothing is like any other that does not store what it accepts: a write detects it.
     """
-    name = _name(backend)
+    name = name_of(backend)
     if name == "keyring.backends.fail.Keyring" or (name == "keyring.backends.null.Keyring" and not named):
         raise NoKeyring(f"the keyring backend {name} stores nothing", alternative=REMEDY)
     if not named and (name.startswith("keyrings.alt.") or "plaintext" in name.lower()):
@@ -140,5 +139,6 @@ def _is_chain(backend: "KeyringBackend") -> bool:
     return isinstance(backend, ChainerBackend)
 
 
-def _name(backend: "KeyringBackend") -> str:
+def name_of(backend: "KeyringBackend") -> str:
+    """Return the name of the class of *backend*."""
     return f"{type(backend).__module__}.{type(backend).__qualname__}"

@@ -1,16 +1,14 @@
 """Storage `keyring`: one item per account in the operating system's keyring, which may not respond.
 
-A backend of the `keyring` library raises exceptions of any type. All become StoreError, without their text, which may
-contain secrets.
+A backend of the `keyring` library raises exceptions of any type. All become StoreError in one place, without their
+text, which may contain secrets.
 """
 
-import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
-from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +16,7 @@ from xapi_cli.errors import StoreError
 from xapi_cli.store import chunked
 from xapi_cli.store.access import ExclusiveAccess, Unresponsive, in_time
 from xapi_cli.store.chunked import CHUNK_SIZE, HEAD, ItemRejected, NotStored
-from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring
+from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring, name_of
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record, sha256
@@ -73,7 +71,7 @@ class KeyringStore:
     @property
     def backend(self) -> str | None:
         """The class of the backend in use, or None until the first access."""
-        return None if self._backend is None else f"{type(self._backend).__module__}.{type(self._backend).__qualname__}"
+        return name_of(self._backend) if self._backend else None
 
     def probe(self) -> None:
         """Write an item, read it back and delete it; raise StoreError on failure. If it cannot be deleted, only warn.
@@ -82,63 +80,84 @@ class KeyringStore:
         """
         service = f"xapi: probe {sha256(str(self._options.state.path))[:16]}"
 
-        def probe(backend: "KeyringBackend") -> StoreError | None:
+        def probe(backend: "KeyringBackend") -> BaseException | None:
             items = _Items(backend, service, "probe")
             chunked.write(items, f"{{probe {os.urandom(8).hex()}")
             try:
                 items.delete(HEAD)
-            except StoreError as error:
+            except BaseException as error:  # noqa: BLE001 - see `_store_error`
                 return error
             return None
 
-        if failure := self._with_backend(probe):
-            self._options.warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
+        if error := self._access_keyring("writing to the keyring", probe):
+            problem = _store_error("deleting from the keyring", error).message
+            self._options.warn(f"{problem}: `xapi logout` may not be able to delete records there")
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
-        return decode_record(identity, self._with_backend(lambda backend: chunked.read(_items_of(backend, identity))))
+        text = self._access_keyring("reading the keyring", lambda backend: chunked.read(_items_of(backend, identity)))
+        return decode_record(identity, text)
 
     def write(self, identity: Identity, record: Record) -> None:
         """Store *record* and read it back; the previous one is kept until the new one is complete."""
         text = encode_record(identity, record)
-        self._with_backend(lambda backend: chunked.write(_items_of(backend, identity), text))
+        self._access_keyring(
+            "writing to the keyring", lambda backend: chunked.write(_items_of(backend, identity), text)
+        )
 
     def delete(self, identity: Identity) -> bool:
         """Delete everything that is stored for *identity*; return whether there was anything."""
-        return self._with_backend(lambda backend: chunked.delete(_items_of(backend, identity)))
+        action = "deleting from the keyring"
+        return self._access_keyring(action, lambda backend: chunked.delete(_items_of(backend, identity)))
 
-    def _with_backend(self, operation: "Callable[[KeyringBackend], T]") -> T:
-        """Return the result of *operation*, run while no other xapi process uses the keyring."""
+    def _access_keyring(self, action: str, operation: "Callable[[KeyringBackend], T]") -> T:
+        """Return the result of *operation*, run while no other xapi process uses the keyring.
+
+        Raises StoreError, which describes the *action*, to which nothing of the backend is attached.
+        """
         try:
             with _surroundings(self._options.environ):
                 if self._backend is None:  # imports are work of this process, and may take long on a busy machine
-                    logging.getLogger("keyring").addHandler(logging.NullHandler())  # it prints tracebacks of plug-ins
-                    self._backend = _converted("loading the keyring", self._backends.known)
-                    if self._backend is None:
-                        self._backends.load_all()
+                    self._backend = self._backends.known()
                 with self._access.granted() as seconds:
                     notice = self._warn_of_waiting if self._options.unlock_wait else None
-                    run = partial(_converted, "using the keyring", partial(self._operate, operation))
-                    return in_time(run, seconds, notice=notice)
+                    return in_time(lambda: self._operate(operation), seconds, notice=notice)
+        except StoreError:
+            raise
         except Unresponsive as error:
-            raise StoreError(f"the keyring {error}", hint="unlock it", alternative=REMEDY) from None
+            failure = StoreError(f"the keyring {error}", hint="unlock it", alternative=REMEDY)
+        except BaseException as error:  # noqa: BLE001 - see `_store_error`
+            failure = _store_error(action, error, self._backend)
+        raise failure
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
         """Return the result of *operation* on the backend; if a remembered backend fails, search for another one."""
         if self._backend is None:
             self._backend = self._backends.found()
         try:
-            return operation(self._backend)
-        except KeyringLocked:
-            raise
-        except StoreError:
-            if not self._backends.was_remembered or type(found := self._backends.found()) is type(self._backend):
+            return _retried(operation, self._backend)
+        except BaseException as error:
+            if _is_locked(error) or not self._backends.was_remembered:
+                raise
+            if type(found := self._backends.found()) is type(self._backend):
                 raise
         self._backend = found
-        return operation(found)
+        return _retried(operation, found)
 
     def _warn_of_waiting(self) -> None:
         self._options.warn("waiting for the keyring; it may be waiting for you to unlock it")
+
+
+def _retried(operation: "Callable[[KeyringBackend], T]", backend: "KeyringBackend") -> T:
+    """Return the result of *operation* on *backend*; repeat it after a transient error."""
+    for delay in _RETRY_DELAYS:
+        try:
+            return operation(backend)
+        except BaseException as error:
+            if _is_locked(error) or _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error).__mro__):
+                raise
+        time.sleep(delay)
+    return operation(backend)
 
 
 def _items_of(backend: "KeyringBackend", identity: Identity) -> "_Items":
@@ -153,56 +172,34 @@ def _items_of(backend: "KeyringBackend", identity: Identity) -> "_Items":
 
 
 class _Items:
-    """The items of one *service* and *username* in *backend*, see `chunked.Items`; every error is a StoreError."""
+    """The items of one *service* and *username* in *backend*, see `chunked.Items`."""
 
     def __init__(self, backend: "KeyringBackend", service: str, username: str) -> None:
         self._backend, self._service, self._username = backend, service, username
 
     def get(self, name: str) -> str | None:
         """Return the text of the item *name*, or None if there is none."""
-
-        def get(service: str, username: str) -> Any:
-            try:
-                return self._backend.get_password(service, username)
-            except UnicodeDecodeError:
-                return _UNDECODABLE
-
-        value = self._call("reading the keyring", get, name)
+        try:
+            value: Any = self._backend.get_password(self._service + name, self._username)
+        except UnicodeDecodeError:
+            return _UNDECODABLE
         return value if value is None or isinstance(value, str) else _UNDECODABLE
 
     def set(self, name: str, text: str) -> None:
         """Store *text* as the item *name*; raise ItemRejected if it may be too long."""
-
-        def write(service: str, username: str) -> None:
-            if not _set_secret(self._backend, service, username, text):
-                self._backend.set_password(service, username, text)
-
         try:
-            self._call("writing to the keyring", write, name)
-        except (KeyringLocked, NoKeyring):
-            raise
-        except StoreError:
-            if len(text) <= CHUNK_SIZE:
+            if not _set_secret(self._backend, self._service + name, self._username, text):
+                self._backend.set_password(self._service + name, self._username, text)
+        except BaseException as error:
+            if len(text) <= CHUNK_SIZE or _is_locked(error):
                 raise
-            raise ItemRejected from None
+        else:
+            return
+        raise ItemRejected
 
     def delete(self, name: str) -> None:
         """Delete the item *name*."""
-        self._call("deleting from the keyring", self._backend.delete_password, name)
-
-    def _call(self, action: str, function: Callable[[str, str], T], name: str) -> T:
-        """Return what *function* returns for the item *name*; retry after a transient error."""
-        delays = iter(_RETRY_DELAYS)
-        while True:
-            try:
-                return function(self._service + name, self._username)
-            except BaseException as error:  # noqa: BLE001 - backends raise exceptions of any type
-                failure = _store_error(action, error, self._backend)
-                is_transient = not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error).__mro__)
-            delay = next(delays, None)
-            if delay is None or not is_transient or isinstance(failure, KeyringLocked):
-                raise failure  # not within the `except`: the error of the backend must not be attached
-            time.sleep(delay)
+        self._backend.delete_password(self._service + name, self._username)
 
 
 def _set_secret(backend: "KeyringBackend", service: str, username: str, text: str) -> bool:
@@ -224,22 +221,18 @@ def _set_secret(backend: "KeyringBackend", service: str, username: str, text: st
     return False
 
 
-def _converted(action: str, function: Callable[[], T]) -> T:
-    """Return what *function* returns; convert any exception to StoreError, with nothing attached."""
-    try:
-        return function()
-    except StoreError:
-        raise
-    except NotStored as error:
-        failure: StoreError = StoreError(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
-    except BaseException as error:  # noqa: BLE001 - backends raise exceptions of any type
-        failure = _store_error(action, error)
-    raise failure
+def _is_locked(error: BaseException) -> bool:
+    """Return whether *error* shows that the keyring is locked, and that the user did not unlock it."""
+    kinds = {kind.__name__ for kind in (*type(error).__mro__, type(error.__cause__))}
+    if kinds & {"KeyringLocked", "LockedException", "PromptDismissedException"}:
+        return True
+    return "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
 
 
 def _store_error(action: str, error: BaseException, backend: "KeyringBackend | None" = None) -> StoreError:
-    """Return a StoreError for an exception of *backend*, without its text, which may contain secrets."""
-    kinds = {kind.__name__ for kind in (*type(error).__mro__, type(error.__cause__))}
+    """Return a StoreError for *error* of *backend*, without its text, which may contain secrets."""
+    if isinstance(error, NotStored):
+        return StoreError(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
     cause = error.__cause__
     status = (
         cause.args[0] if type(cause).__module__.startswith("keyring.backends.macOS") and cause and cause.args else 0
@@ -247,21 +240,19 @@ def _store_error(action: str, error: BaseException, backend: "KeyringBackend | N
     if refusal := _KEYCHAIN_REFUSALS.get(status):
         problem, remedy, alternative = refusal
         return KeyringLocked(problem, hint=remedy, alternative=alternative)
-    is_locked = "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
-    if is_locked or kinds & {"KeyringLocked", "LockedException", "PromptDismissedException"}:
+    if _is_locked(error):
         return KeyringLocked("the keyring is locked", hint="unlock it", alternative=REMEDY)
+    kinds = {kind.__name__ for kind in type(error).__mro__}
     if "NoKeyringError" in kinds:
         return NoKeyring("no usable keyring on this machine", alternative=REMEDY)
-    if backend is not None and "EOFError" in kinds:
-        name = f"{type(backend).__module__}.{type(backend).__qualname__}"
+    if "EOFError" in kinds and backend is not None:
         return StoreError(
-            f"the keyring backend {printable(name)} asks for input, which needs a terminal",
+            f"the keyring backend {printable(name_of(backend))} asks for input, which needs a terminal",
             hint="select another one with PYTHON_KEYRING_BACKEND",
             alternative=REMEDY,
         )
-    return StoreError(
-        f"{action} failed ({_escaped(type(error).__name__)})", hint="run `xapi doctor`", alternative=REMEDY
-    )
+    problem = f"{action} failed ({_escaped(type(error).__name__)})"
+    return StoreError(problem, hint="run `xapi doctor`", alternative=REMEDY)
 
 
 @contextmanager
