@@ -69,7 +69,7 @@ class Feature(NamedTuple):
 
     *hooks* are called only if the directory *state* exists in the state directory: `words(params, incomplete)` returns
     what completion offers, and `profile_removed(state, name)` deletes what belonged to a profile. *variables* and their
-    meanings are those that no setting has.
+    meanings are those that no setting has. *examples* are lines for the help of `request`.
     """
 
     commands: Mapping[str, Command] = {}
@@ -79,9 +79,11 @@ class Feature(NamedTuple):
     state: str = ""
     variables: Mapping[str, str] = {}
     storage: Storage | None = None
+    examples: tuple[str, ...] = ()
 
 
-REQUESTS, TESTING = "Requests", "Testing"  # headings
+REQUESTS, TESTING = "Requests", "Testing"  # headings of commands
+RESPONSE, PAGES = "Response options", "Pagination options"  # headings of options
 
 FEATURES: Mapping[str, Feature] = {
     "batch": Feature(
@@ -107,6 +109,80 @@ FEATURES: Mapping[str, Feature] = {
             )
         },
         variables={"XAPI_PROXY_SOCKET": "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy"},
+    ),
+    "curl": Feature(
+        options={
+            "curl": Flag(
+                ("--curl",), "Print the equivalent curl command instead of sending the request.", kind="switch"
+            )
+        },
+        prepare="xapi_cli.features.curl.command:prepare",
+    ),
+    "downloads": Feature(
+        options={
+            "resume": Flag(
+                ("--continue",),
+                "With -o: keep an interrupted download in FILE.part (and FILE.part.json), and resume it.",
+                RESPONSE,
+                kind="switch",
+            )
+        },
+        prepare="xapi_cli.features.downloads.request:prepare",
+    ),
+    "pages": Feature(
+        options={
+            "paginate": Flag(
+                ("--paginate",),
+                "Request all pages, and print each item (in a pipe, as one line of JSON).",
+                PAGES,
+                kind="switch",
+            ),
+            "items": Flag(
+                ("--items",), "Field that contains the array of items, such as data.items.", PAGES, metavar="FIELD"
+            ),
+            "slurp": Flag(("--slurp",), "Print a single JSON array of all items.", PAGES, kind="switch"),
+            "next_field": Flag(
+                ("--next",),
+                "Field that contains the URL of the next page, instead of the Link header.",
+                PAGES,
+                metavar="FIELD",
+            ),
+            "max_pages": Flag(("--max-pages",), "Request at most N pages.", PAGES, metavar="N", kind="count"),
+        },
+        prepare="xapi_cli.features.pages.request:prepare",
+        examples=("xapi request /x-api/projects --paginate -o projects.json",),
+    ),
+    # after the features whose exchanges it cannot be combined with
+    "jq": Feature(
+        options={
+            "jq": Flag(
+                ("--jq",),
+                "Apply a jq filter to the response, or to each item of all pages; print strings without quotes.",
+                RESPONSE,
+                metavar="FILTER",
+            ),
+            "expect": Flag(
+                ("--expect",),
+                "After a success, exit with code 6 if the jq filter yields false, null or nothing; repeatable.",
+                RESPONSE,
+                metavar="FILTER",
+                kind="texts",
+            ),
+            "until": Flag(
+                ("--until",),
+                "Repeat a GET until the jq filter yields a value other than false and null; print the last body.",
+                RESPONSE,
+                metavar="FILTER",
+            ),
+            "every": Flag(
+                ("--every",),
+                "With --until: the time between two requests.  [default: 2s]",
+                RESPONSE,
+                metavar="DURATION",
+            ),
+        },
+        prepare="xapi_cli.features.jq.request:prepare",
+        examples=("xapi request /x-api/me --jq .email",),
     ),
     "openapi": Feature(
         commands={
@@ -158,16 +234,22 @@ FEATURES: Mapping[str, Feature] = {
 }
 
 
+def examples() -> list[str]:
+    """Return the examples of the features for the help of `request`."""
+    return [line for feature in FEATURES.values() for line in feature.examples]
+
+
 def request_options() -> dict[str, Flag]:
     """Return the options of `request` that features add, by name."""
     return {name: flag for feature in FEATURES.values() for name, flag in feature.options.items()}
 
 
-def prepare(plan: object, values: Mapping[str, Any]) -> None:
+def prepare(plan: Any, values: Mapping[str, Any]) -> None:
     """Let each feature of which *values* has an option that was given prepare *plan*."""
     for feature in FEATURES.values():
         own = {name: values[name] for name in feature.options}
-        if any(_is_given(feature.options[name], value) for name, value in own.items()):
+        if given := [name for name, value in own.items() if _is_given(feature.options[name], value)]:
+            plan.given += [feature.options[name].names[0] for name in given]
             load(feature.prepare)(plan, **own)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli.options import ACCOUNT, CALLS, chosen, completer, settings_flags
-from xapi_cli.feature_table import request_options
+from xapi_cli.feature_table import examples, request_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,13 +54,14 @@ def request(ctx: typer.Context, arguments: Arguments) -> None:
     Examples:
 
     \b
-      xapi request /x-api/me --jq .email
       xapi request /x-api/projects status==active
       xapi request /x-api/echo name=Demo tags:='["a","b"]'
       xapi request PUT /x-api/echo -d @project.json
       xapi request /x-api/echo -d @- <project.json
-      xapi request /x-api/projects --paginate -o projects.json
     """
     from xapi_cli.usecases import request as usecase
 
     usecase.run(ctx.obj, chosen(ctx), arguments)
+
+
+request.__doc__ = "\n".join([(request.__doc__ or "").rstrip(), *(f"      {each}" for each in examples())])

@@ -6,19 +6,11 @@ Each field with a Flag is a row: `cli.options` makes the flag of the command fro
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
+from xapi_cli.feature_table import RESPONSE as _RESPONSE
 from xapi_cli.feature_table import Flag
 
 ErrorBody = Literal["stdout", "stderr", "none"]
-_REQUEST, _RESPONSE, _PAGES, _ERRORS = "Request options", "Response options", "Pagination options", "Error handling"
-
-
-class PageOptions(NamedTuple):
-    """How `--paginate` finds the items and the next page: *items* and *next_field* are names of fields."""
-
-    items: str | None = None
-    slurp: bool = False
-    next_field: str | None = None
-    max_pages: int | None = None
+_REQUEST, _ERRORS = "Request options", "Error handling"
 
 
 class RequestOptions(NamedTuple):
@@ -63,20 +55,11 @@ class RequestOptions(NamedTuple):
             metavar="FILE",
         ),
     ] = None
-    resume: Annotated[
-        bool,
-        Flag(
-            ("--continue",),
-            "With -o: keep an interrupted download in FILE.part (and FILE.part.json), and resume it.",
-            _RESPONSE,
-            kind="switch",
-        ),
-    ] = False
     errors_to: Annotated[
         ErrorBody | None,
         Flag(
             ("--error-body",),
-            "Where to write the body of a 3xx, 4xx or 5xx response.  [default: stdout; stderr with --jq or --paginate]",
+            "Where to write the body of a 3xx, 4xx or 5xx response.  [default: stdout; with items or results: stderr]",
             _RESPONSE,
             choices=("stdout", "stderr", "none"),
         ),
@@ -85,78 +68,9 @@ class RequestOptions(NamedTuple):
         str | None,
         Flag(("--meta",), "Write status, headers and times as JSON to FILE; - is stderr.", _RESPONSE, metavar="FILE"),
     ] = None
-    filter: Annotated[
-        str | None,
-        Flag(
-            ("--jq",),
-            "Apply a jq filter to the response, or to each item with --paginate; print strings without quotes.",
-            _RESPONSE,
-            metavar="FILTER",
-        ),
-    ] = None
-    expect: Annotated[
-        Sequence[str],
-        Flag(
-            ("--expect",),
-            "After a success, exit with code 6 if the jq filter yields false, null or nothing; repeatable.",
-            _RESPONSE,
-            metavar="FILTER",
-            kind="texts",
-        ),
-    ] = ()
-    until: Annotated[
-        str | None,
-        Flag(
-            ("--until",),
-            "Repeat a GET until the jq filter yields a value other than false and null; print the last body.",
-            _RESPONSE,
-            metavar="FILTER",
-        ),
-    ] = None
-    every: Annotated[
-        str | None,
-        Flag(
-            ("--every",),
-            "With --until: the time between two requests.  [default: 2s]",
-            _RESPONSE,
-            metavar="DURATION",
-        ),
-    ] = None
     follow: Annotated[
         bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE, kind="off")
     ] = True
-    paginate: Annotated[
-        bool,
-        Flag(
-            ("--paginate",),
-            "Request all pages, and print each item (in a pipe, as one line of JSON).",
-            _PAGES,
-            kind="switch",
-        ),
-    ] = False
-    items: Annotated[
-        str | None,
-        Flag(
-            ("--items",),
-            "Field that contains the array of items, such as data.items.",
-            _PAGES,
-            metavar="FIELD",
-        ),
-    ] = None
-    slurp: Annotated[bool, Flag(("--slurp",), "Print a single JSON array of all items.", _PAGES, kind="switch")] = False
-    next_field: Annotated[
-        str | None,
-        Flag(
-            ("--next",),
-            "Field that contains the URL of the next page, instead of the Link header.",
-            _PAGES,
-            metavar="FIELD",
-        ),
-    ] = None
-    max_pages: Annotated[
-        int | None,
-        Flag(("--max-pages",), "Request at most N pages.", _PAGES, metavar="N", kind="count"),
-    ] = None
     retries: int = 0  # of the setting
     check_status: Annotated[
         bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS, kind="off")
@@ -168,9 +82,6 @@ class RequestOptions(NamedTuple):
         bool,
         Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies or secrets.", kind="switch"),
     ] = False
-    curl: Annotated[
-        bool, Flag(("--curl",), "Print the equivalent curl command instead of sending the request.", kind="switch")
-    ] = False
 
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
@@ -179,16 +90,9 @@ class RequestOptions(NamedTuple):
         """Return where to write the body of a 4xx or 5xx response; with JSON messages, to stderr only if requested."""
         if self.errors_to:
             return self.errors_to
-        if prints_items or self.paginate or self.filter is not None:  # stdout contains items or results
+        if prints_items:  # stdout contains items or results
             return "none" if has_json_messages else "stderr"
         return "stdout"
-
-    @property
-    def pages(self) -> PageOptions | None:
-        """The options of `--paginate`, None without it."""
-        if not self.paginate:
-            return None
-        return PageOptions(self.items, self.slurp, self.next_field, self.max_pages)
 
 
 ROWS: Mapping[str, Flag] = {

@@ -15,7 +15,7 @@ class OutputFile:
     """
 
     count = 0  # bytes of an earlier download that the file starts with
-    kept = ""  # what is kept if the download ends now
+    kept = advice = ""  # what is kept if the download ends now, and how to go on
 
     def __init__(self, name: str) -> None:
         self.name = name

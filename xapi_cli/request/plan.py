@@ -18,24 +18,25 @@ class Plan:
     A feature sets, in its `prepare`, what differs from a single request whose response is written: *instead* prints
     something and sends nothing; `exchange_by` names what sends; *open_output* returns the file of -o, in place of one
     that is replaced; each of *opens* gets the sending before anything is sent, and may set its output or append to its
-    checks, which are called after a success. With *prints_items*, stdout has items, so the body of an error goes to
-    stderr.
+    checks, which are called after a success. With *prints_items*, stdout has items or results, so the body of an error
+    goes to stderr; with *filters_items*, a filter is applied to each item.
     """
 
-    def __init__(self, context: Any, options: "RequestOptions", method: str | None, items: "Items") -> None:
-        self.context, self.options, self.method, self.items = context, options, method, items
+    def __init__(self, context: Any, options: "RequestOptions", method: str | None, url: str, items: "Items") -> None:
+        self.context, self.options, self.method, self.url, self.items = context, options, method, url, items
+        self.given: list[str] = []  # the options of features that are given
         self.instead: Callable[[], None] | None = None
         self.exchange: Callable[[Any], None] | None = None
         self.open_output: Callable[[Any, ExitStack], Any] | None = None
         self.opens: list[Callable[[Any, ExitStack], None]] = []
-        self.prints_items = False
-        self._option = ""  # which has set the exchange
+        self.prints_items = self.filters_items = False
+        self.exchange_option = ""  # which has set the exchange
 
     def exchange_by(self, option: str, exchange: Callable[[Any], None]) -> None:
         """Let *exchange*, because of *option*, send the call and write what its responses are; there is one at most."""
         if self.exchange is not None:
-            raise UsageError(f"{self._option} cannot be combined with {option}", hint=f"omit {option}")
-        self.exchange, self._option = exchange, option
+            raise UsageError(f"{self.exchange_option} cannot be combined with {option}", hint=f"omit {option}")
+        self.exchange, self.exchange_option = exchange, option
 
     def require_get(self, option: str) -> None:
         """Raise UsageError unless the request is a GET without a body, which *option* requires."""

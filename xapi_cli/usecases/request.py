@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from xapi_cli.auth.token_source import TokenSource
-    from xapi_cli.features.downloads.partial_file import PartialFile
-    from xapi_cli.features.jq.expect import Expectations
-    from xapi_cli.features.jq.filter import Filter
     from xapi_cli.http.send import Outcome, Sender
     from xapi_cli.request.body.spool import Body
     from xapi_cli.request.output import ResponseOutput
@@ -39,14 +36,11 @@ def run(runtime: "Runtime", values: "Mapping[str, Any]", arguments: "Sequence[st
     """Send the request of *arguments* and of *values*, those of the options, or do what a feature does instead."""
     options = RequestOptions(arguments, **{name: values[name] for name in ROWS})
     runtime.verbose = options.verbose
-    combinations.check_pages(options)
     request = Request(runtime, options)
-    request.plan = Plan(runtime, request.options, request.method, request.items)
+    request.plan = Plan(runtime, request.options, request.method, request.url, request.items)
     feature_table.prepare(request.plan, values)
     if request.plan.instead is not None:
         request.plan.instead()
-    elif options.curl:
-        request.print_curl()
     else:
         request.run()
 
@@ -62,13 +56,6 @@ class Request:
     def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
         options = options._replace(retries=runtime.settings.retry)
         self.runtime, self.options = runtime, options
-        conditions = [("--expect", text) for text in options.expect]
-        filters = [("--jq", options.filter), *conditions, ("--until", options.until)]
-        for name, text in filters:
-            if text is not None:
-                from xapi_cli.features.jq.filter import check_text
-
-                check_text(text, name)  # now: after an option of jq, its filter would be reported as an ITEM
         self.method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         if options.method is not None:
             given = items.method(options.method)
@@ -78,7 +65,6 @@ class Request:
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
         combinations.check(options, self.items, self.method, log=runtime.log_path)
-        self.every = self._interval()
 
     def _parse_items(self, read: Callable[[str], str]) -> None:
         options = self.options
@@ -89,19 +75,8 @@ class Request:
             read=read,
         )
         self.has_body = self.items.has_body(options.data)
-        defaults = self.runtime.default_headers
-        if options.curl:  # the values of the others may be secrets
-            defaults = tuple(header for header in defaults if header not in self._secret_headers())
-        self.items.headers[:] = items.with_defaults(self.items.headers, defaults)
+        self.items.headers[:] = items.with_defaults(self.items.headers, self.runtime.default_headers)
         self.url = urls.resolve(self.runtime.base_url, self._path, self.items.query)
-
-    def _secret_headers(self) -> "list[tuple[str, str]]":
-        """Return the default headers whose values are secrets."""
-        from xapi_cli.system.redact import secret_values
-
-        headers = self.runtime.settings.headers
-        secrets = set(secret_values(headers))
-        return [header for header in headers if header[1] in secrets]
 
     def _read_value(self, path: str) -> str:
         from xapi_cli.request.body.sources import read_value
@@ -120,79 +95,33 @@ class Request:
 
             names = (name for name, _ in self.items.headers)
             read_only.check(self.sent_method, names, remedy=self.runtime.write_remedy)
+        from xapi_cli.request.status_errors import concern
+
         with ExitStack() as stack:
-            expectations = self._expectations(stack)
-            with ExitStack() as inner:
-                sending = Sending(self, expectations, inner)
-                sending.run()
+            sending = Sending(self, stack)
+            sending.run()
             sending.raise_for_status()
-            if expectations is not None:
-                _check(expectations, sending.outcome)
-            for check in sending.checks:
-                check()
-
-    def _expectations(self, stack: ExitStack) -> "Expectations | None":
-        """Return the filters of --expect, which *stack* closes; raises UsageError if one cannot be compiled."""
-        if not self.options.expect:
-            return None
-        from xapi_cli.features.jq.expect import Expectations
-
-        return stack.enter_context(Expectations(self.options.expect, self.runtime.environ))
-
-    def print_curl(self) -> None:
-        """Print the equivalent curl command."""
-        from xapi_cli.features.curl.command import CurlCommand
-        from xapi_cli.settings.table import DEFAULT_TIMEOUT
-
-        if STDIN in self.items.files:
-            raise UsageError("--curl cannot show a value that is read from stdin", hint="read it from a file")
-        runtime, settings = self.runtime, self.runtime.settings
-        command = CurlCommand(
-            self.options,
-            self.sent_method,
-            self.url,
-            self.items,
-            flags=runtime.flags,
-            verbose=runtime.verbose,
-            timeout=None if settings.timeout == DEFAULT_TIMEOUT else settings.timeout,
-            max_time=settings.max_time,
-            ca_bundle=settings.ca_bundle,
-        )
-        runtime.terminal.print(command.text())
-        if omitted := [name for name, _ in self._secret_headers()]:
-            runtime.terminal.note(f"omitted from the command, because their values are secrets: {', '.join(omitted)}")
-        for difference in command.differences():
-            runtime.terminal.note(difference)
+            try:
+                for check in sending.checks:
+                    check()
+            except XapiError as error:
+                concern(error, sending.outcome.response)
+                raise
 
     @property
     def sent_method(self) -> str:
         """The method, which may be the default one."""
         return items.sent_method(self.method, has_body=self.has_body)
 
-    def _interval(self) -> float:
-        """Return the seconds between two requests for --until; raises UsageError if --every is not valid."""
-        if self.options.until is None:
-            return 0.0
-        from xapi_cli.features.jq.until import DEFAULT_LIMIT
-        from xapi_cli.settings import values
-
-        self.runtime.default_max_time = DEFAULT_LIMIT
-        if self.options.every is None:
-            return 2.0
-        every = values.seconds(self.options.every, name="--every")
-        if every <= 0:
-            raise UsageError("--every must be greater than 0", hint="write a time such as 2s")
-        return every
-
 
 class Sending:
     """Send *request* and write its response.
 
-    All files and filters are opened before anything is sent; *stack* closes them. *expectations* get a copy of the body
-    of a 2xx response. A feature uses `call`, `sender`, `output`, `tokens` and `take`, and may append to `checks`.
+    All files and filters are opened before anything is sent; *stack* closes them. A feature uses `call`, `sender`,
+    `output`, `tokens` and `take`, and may append to `checks`.
     """
 
-    def __init__(self, request: Request, expectations: "Expectations | None", stack: ExitStack) -> None:
+    def __init__(self, request: Request, stack: ExitStack) -> None:
         from xapi_cli.http.send import Call
         from xapi_cli.request.status_errors import LastResponse
 
@@ -201,15 +130,13 @@ class Sending:
         if self.tokens is not None:
             self.tokens.check()  # before stdin is read
         request.read_stdin()
-        self._filter = self._new_filter(stack)
-        self._condition = self._new_condition(stack)
         self.file = self._open_output(stack)
         self._meta_file = self._open_file(stack, self.options.meta)
         body = self._new_body(stack)
         self.call = Call(request.sent_method, request.url, tuple(request.items.headers), body)
         self._upload = self._new_upload()
         self.sender = self._new_sender()
-        self.output = self._new_output(expectations)
+        self.output = self._new_output()
         self.last, self._started = LastResponse(), time.monotonic()
         stack.callback(self.last.close)
         self.checks: list[Callable[[], None]] = []  # after a success
@@ -227,12 +154,6 @@ class Sending:
         try:
             if (exchange := self.request.plan.exchange) is not None:
                 exchange(self)
-            elif self.options.until is not None:
-                self._poll()
-            elif self.options.paginate:
-                self._paginate()
-            elif self.options.resume:
-                self._download()
             else:
                 outcome = self.sender.send(self.call)
                 self.take(outcome)
@@ -263,55 +184,11 @@ class Sending:
             return None
         return self.runtime.tokens(automatic=self.options.automatic)
 
-    def _new_filter(self, stack: ExitStack) -> "Filter | None":
-        """Return the filter of --jq, which *stack* closes; raises UsageError if it cannot be compiled."""
-        options, terminal = self.options, self.runtime.terminal
-        if options.filter is None:
-            return None
-        from xapi_cli.features.jq.filter import Filter
-
-        is_shown = terminal.stdout_is_terminal and options.output in (None, "-")
-        found = Filter(
-            options.filter,
-            self.runtime.environ,
-            for_items=options.paginate,
-            encode="tojson" if is_shown else "tostring",
-        )
-        stack.callback(found.close)
-        return found
-
-    def _new_condition(self, stack: ExitStack) -> "Filter | None":
-        """Return the filter of --until, which *stack* closes; raises UsageError if it cannot be compiled."""
-        if self.options.until is None:
-            return None
-        from xapi_cli.features.jq.filter import Filter
-
-        found = Filter(self.options.until, self.runtime.environ, option="--until", encode="tojson")
-        stack.callback(found.close)
-        return found
-
-    def _open_output(self, stack: ExitStack) -> "OutputFile | PartialFile | None":
+    def _open_output(self, stack: ExitStack) -> Any:
         """Open the file of -o."""
         if self.request.plan.open_output is not None:
-            return self.request.plan.open_output(self, stack)  # type: ignore[no-any-return]  # of a feature
-        if not self.options.resume:
-            return self._open_file(stack, self.options.output)
-        from xapi_cli.features.downloads.partial_file import PartialFile
-
-        file = PartialFile(str(self.options.output), self.source())
-        stack.callback(file.close)
-        file.open()
-        return file
-
-    def source(self) -> str:
-        """Return all that the content of a resumable file depends on, including secrets: URL, account and headers."""
-        import json
-
-        runtime, request = self.runtime, self.request
-        headers = [(name.lower(), value) for name, value in request.items.headers]
-        # a renewed token of an account changes nothing
-        account = None if self.tokens is None else runtime.supplied_token() or runtime.identity
-        return json.dumps([request.url, account, headers])
+            return self.request.plan.open_output(self, stack)
+        return self._open_file(stack, self.options.output)
 
     def _open_file(self, stack: ExitStack, name: str | None) -> "OutputFile | None":
         """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
@@ -362,7 +239,7 @@ class Sending:
             uploading=show_nothing if self._upload is None else self._upload.sending,
         )
 
-    def _new_output(self, expectations: "Expectations | None") -> "ResponseOutput":
+    def _new_output(self) -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput
 
         options, terminal = self.options, self.runtime.terminal
@@ -374,8 +251,6 @@ class Sending:
                 has_json_messages=terminal.has_json_messages, prints_items=self.request.plan.prints_items
             ),
             writes_errors_to_file=not options.check_status,
-            filter=self._filter,
-            expectations=expectations,
         )
 
     # ways to send
@@ -388,67 +263,6 @@ class Sending:
         if not outcome.from_api:
             where = urls.displayed(urls.root(outcome.response.request.url))
             self.runtime.terminal.note(f"the response came from another origin, {where}, without the token")
-
-    def _download(self) -> None:
-        """Send the call and write the body of its response to a file that can be resumed."""
-        from xapi_cli.features.downloads.download import Download
-        from xapi_cli.features.downloads.partial_file import PartialFile
-
-        file, note = self.file, self.runtime.terminal.note
-        assert isinstance(file, PartialFile)  # noqa: S101 - see _open_output
-        Download(self.sender, self.output, file, received=self.take, note=note).run(self.call)
-
-    def _poll(self) -> None:
-        """Send the call until the condition accepts the body of its response, and write that."""
-        from xapi_cli.features.jq.until import NotMet, Polling
-        from xapi_cli.system import signals
-        from xapi_cli.system.progress import Attempts
-
-        limit, deadline, attempts = self.runtime.max_time, self.runtime.deadline, Attempts()
-        assert self._condition is not None  # noqa: S101 - the caller has checked it
-        assert limit is not None  # noqa: S101 - there is a default
-        assert deadline is not None  # noqa: S101 - likewise
-        polling = Polling(
-            self.sender,
-            self._condition,
-            self.request.every,
-            deadline=deadline,
-            limit=limit,
-            received=self.take,
-            attempts=attempts,
-        )
-        with polling:
-            try:
-                with self.runtime.terminal.during(attempts):
-                    outcome, body = polling.run(self.call)
-            except NotMet:
-                signals.cancel_alarm()  # it would end the output of the last body
-                if polling.last is not None:
-                    self.output.write_failure(polling.last.response, polling.body)
-                raise
-            self.output.write(outcome.response, body)
-
-    def _paginate(self) -> None:
-        """Send the call and the calls for the following pages, and write the items."""
-        from xapi_cli.features.pages.paginate import Pages
-
-        options, output, terminal = self.options.pages, self.output, self.runtime.terminal
-        assert options is not None  # noqa: S101 - the caller has checked it
-        pages = Pages(
-            self.sender,
-            self.tokens,
-            options,
-            output,
-            base_url=self.runtime.base_url,
-            received=self.take,
-            note=terminal.note,
-        )
-        try:
-            pages.run(self.call)
-        except BaseException as error:
-            if self.file is None and not options.slurp:  # the remaining pages would be a second array
-                _add_remainder(error, terminal, pages.remaining())
-            raise
 
     # the end
 
@@ -483,7 +297,7 @@ class Sending:
         file, output, terminal = self.file, self.output, self.runtime.terminal
         sent = "" if self.last.outcome else self._unfinished_upload()
         if file is None or (sent and not file.kept):
-            is_redirected = terminal.stdout_is_file and not self.options.paginate and output.size
+            is_redirected = terminal.stdout_is_file and not self.request.plan.prints_items and output.size
             received = f"{size(output.size)} received; the output is incomplete" if is_redirected else ""
             _add_remainder(error, terminal, sent or received, only_if_silent=True)
             return
@@ -491,28 +305,16 @@ class Sending:
             _add_remainder(error, terminal, file.kept, "run the same command again to resume")
             return
         discarded = f"{size(output.size)} discarded" if output.size else ""
-        if self.options.resume:
-            how = "run the command again, because the server cannot resume it"
-            _add_remainder(error, terminal, discarded, how, only_if_silent=not file.count)
-        elif discarded:
-            how = "" if self.options.paginate else "use --continue to keep partial downloads"
-            _add_remainder(error, terminal, discarded, how, only_if_silent=True)
+        _add_remainder(error, terminal, discarded, file.advice if discarded else "", only_if_silent=not file.count)
+
+    def add_remainder(self, error: BaseException, what: str) -> None:
+        """State *what* is left to do after *error*."""
+        _add_remainder(error, self.runtime.terminal, what)
 
     def _unfinished_upload(self) -> str:
         """Return what is known about the body of the request if there was no response."""
         is_safe = self.request.sent_method in retry.IDEMPOTENT
         return "" if self._upload is None else self._upload.interrupted(is_safe=is_safe)
-
-
-def _check(expectations: "Expectations", outcome: "Outcome") -> None:
-    """Raise ExpectationFailed if the body of *outcome* does not meet *expectations*."""
-    from xapi_cli.request.status_errors import concern
-
-    try:
-        expectations.check()
-    except XapiError as error:
-        concern(error, outcome.response)
-        raise
 
 
 def _meta_line(

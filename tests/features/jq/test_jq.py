@@ -218,9 +218,9 @@ def test_a_filter_for_the_page_instead_of_an_item_says_so(xapi: Xapi, text: str,
         (["--jq", ".["], "the --jq filter is not valid: syntax error, unexpected end of file"),
         (["--jq", ".a) | (.b"], "the --jq filter is not valid: syntax error"),
         (["--jq", ".a | foo"], "the --jq filter is not valid: foo/0 is not defined"),
-        (["--jq", "-r", "/a"], "--jq takes a filter, not an option of jq such as -r; omit -r"),
+        (["--jq", "-r"], "--jq takes a filter, not an option of jq such as -r; omit -r"),
         (["--jq", ".\udce9"], "--jq is not valid UTF-8"),
-        (["--jq", ".", "--paginate", "--slurp"], "--jq cannot be combined with --slurp"),
+        (["--jq", ".", "--paginate", "--slurp"], "--slurp cannot be combined with a filter"),
     ],
 )
 def test_an_invalid_filter_is_a_usage_error_before_anything_is_sent(

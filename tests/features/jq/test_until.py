@@ -99,7 +99,7 @@ def test_a_filter_that_fails_on_the_data_ends_the_wait(xapi: Xapi) -> None:
     with Server(script(response(body=b"[]"))) as server:
         outcome = xapi("request", "/", *UNTIL, env=bearing(server))
 
-    assert outcome.code == 1
+    assert outcome.code == 6
     assert outcome.err.startswith("xapi: error: the --until filter failed: Cannot index array")
 
 
@@ -170,8 +170,8 @@ def test_a_token_that_becomes_invalid_is_renewed(xapi: Xapi, sandbox: Sandbox) -
     [
         (("POST", "/"), "--until is supported only for a GET request without a body"),
         (("/", "a=b"), "--until is supported only for a GET request without a body"),
-        (("/", "--paginate"), "--until cannot be combined with --paginate"),
-        (("/", "-o", "x", "--continue"), "--until cannot be combined with --continue"),
+        (("/", "--paginate"), "--paginate cannot be combined with --until"),
+        (("/", "-o", "x", "--continue"), "--continue cannot be combined with --until"),
         (("/", "--every", "0"), "--every must be greater than 0"),
         (("/", "--every", "soon"), "--every: 'soon' is not a valid duration"),
     ],

@@ -44,6 +44,8 @@ class PartialFile:
     can be resumed, and deleted otherwise. The methods raise OutputError, which names the file.
     """
 
+    advice = "run the command again, because the server cannot resume it"  # if nothing is kept
+
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.count = 0  # bytes in the part

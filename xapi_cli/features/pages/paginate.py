@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from xapi_cli.errors import FilterError, NetworkError, UsageError
 from xapi_cli.features.pages.links import MalformedLink, next_target
+from xapi_cli.features.pages.request import PageOptions
 from xapi_cli.http import urls
 from xapi_cli.http.send import Call, Outcome, Sender
 from xapi_cli.http.urls import displayed
 from xapi_cli.request.json import spans
 from xapi_cli.request.json.syntax import InvalidJSON
 from xapi_cli.request.media_types import utf8
-from xapi_cli.request.options import PageOptions
 from xapi_cli.request.output import ResponseOutput, decoded
 from xapi_cli.request.status_errors import status_error
 from xapi_cli.system.progress import Pages as Progress
