@@ -74,7 +74,8 @@ def test_a_login_stores_its_token_in_the_real_keyring(
         ((), {"XAPI_TIMEOUT": "soon"}, "XAPI_TIMEOUT: 'soon' is not a valid duration"),
         (("--remember",), {}, "--remember cannot be used with storage file"),
         (("--remember",), {"XAPI_STORAGE": "none"}, "--remember cannot be used with storage none"),
-        (("CANARY",), {}, "unexpected argument"),
+        (("CANARY",), {}, "unexpected argument; give the base URL as the argument, or select a profile with -p NAME"),
+        (("CANARY@api.test",), {}, "unexpected argument; give an email address with -u"),
         (("me:CANARY", "-u", "me"), {}, ""),
         (("https://me:CANARY@api.test", "-u", "me"), {}, ""),
         (("CANARY x", "-u", "me"), {}, ""),
@@ -97,7 +98,9 @@ def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
     assert "CANARY" not in outcome.err
 
 
-@pytest.mark.parametrize("argument", ["api.test", "localhost:1", "api.test:1/v2", "192.0.2.1", "https://api.test"])
+@pytest.mark.parametrize(
+    "argument", ["api.test", "localhost:1", "intranet:80", "api.test:1/v2", "192.0.2.1", "https://api.test"]
+)
 def test_a_base_url_argument_needs_no_scheme(xapi: Xapi, argument: str) -> None:
     scheme = "http" if argument.startswith("localhost") else "https"
     url = argument if "://" in argument else f"{scheme}://{argument}"

@@ -1,15 +1,24 @@
 """`xapi login`: an explicit login."""
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xapi_cli.auth.account import Account, name_of
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
-from xapi_cli.errors import UsageError
+from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
+from xapi_cli.http import urls
+from xapi_cli.settings import config_file, resolve, values
+from xapi_cli.settings.table import SETTINGS
+from xapi_cli.store import registry
+from xapi_cli.system.render import printable, until
+from xapi_cli.tokens import Identity, Token
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
+    from xapi_cli.store.repository import TokenRepository
 
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin.")
@@ -23,14 +32,14 @@ Url = Annotated[
     typer.Argument(metavar="[URL]", help="Base URL.", show_default=False),
 ]
 
-_HOST = re.compile(r"(?:localhost|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+))(?::\d+)?(?:/.*)?")  # without a scheme
+_HOST = re.compile(r"(?:localhost|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+)|[\w.-]+(?=:\d))(?::\d+)?(?:/.*)?")  # no scheme
+_MAX_LINE = 64 * 1024  # bytes of stdin
 
 
 def _base_url(url: str) -> str:
     """Return *url*; raise UsageError if it is not valid, without quoting it if it may be a password."""
-    from xapi_cli.http import urls
-    from xapi_cli.settings import resolve
-
+    if "://" not in url and "@" in url:
+        raise UsageError("unexpected argument", hint="give an email address with -u")
     if "://" not in url and not _HOST.fullmatch(url):
         raise UsageError(
             "unexpected argument", hint="give the base URL as the argument, or select a profile with -p NAME"
@@ -64,7 +73,285 @@ def login(
       xapi login --password-command 'pass show api'
       xapi login -p staging https://api.example.com
     """
-    from xapi_cli.usecases.login import Login
+    from xapi_cli.auth import passwords
 
     runtime: Runtime = ctx.obj
-    Login(runtime, password_stdin=password_stdin, remember=remember).run()
+    settings, terminal = runtime.settings, runtime.terminal
+    to_store = _flags_to_store(runtime)
+    _check(runtime, to_store, password_stdin=password_stdin, remember=remember)
+    repository = runtime.repository(Identity(settings.base_url or "", settings.username or ""))
+    repository.probe()  # before any prompt, and before a secret is sent
+
+    is_given = password_stdin or settings.password or settings.password_command
+    prompts = not is_given and terminal.interactive
+    base_url = settings.base_url
+    if base_url is None or (prompts and not _accepts(runtime, base_url)):
+        base_url = _prompt_for_base_url(runtime)
+    identity = Identity(base_url, settings.username or _prompt(runtime, "Email address", values.username))
+    typed: str | None = None
+    if prompts:
+        account, token, typed = _log_in_with_prompts(runtime, repository, identity, remember)
+    else:
+        account = runtime.account(identity, repository=repository.of(identity))
+        if password_stdin:
+            password, origin = _password_from_stdin(runtime), passwords.FROM_STDIN
+        else:
+            password, origin = _password(runtime, account)
+        token = account.log_in(password, remember=remember, origin=origin)
+
+    is_written = _write_profile(runtime, account.identity, to_store)
+    try:
+        # once, for consent (RFC 6749, 4.3), and only after the user has typed the password
+        if typed and remember is None and account.repository.can_remember:
+            question = (
+                f"Remember the password in {account.repository.place}, so that xapi can log in again automatically?"
+            )
+            if terminal.confirm(question):
+                account.remember(typed)
+    finally:  # even after Ctrl-C at the question: the token and the profile are stored
+        if not (is_logged_out := _was_logged_out(account)):
+            _report(runtime, account, token, is_written=is_written)
+    if is_logged_out:
+        raise StoreError("the account was logged out in the meantime, so nothing is stored", hint="log in again")
+
+
+def _flags_to_store(runtime: "Runtime") -> dict[str, object]:
+    """Return the settings from flags that the profile gets, by name."""
+    flags, settings = runtime.flags, runtime.settings
+    found: dict[str, object] = {}
+    if storage := flags.get("storage"):
+        found["storage"] = storage
+    if flags.get("ca_bundle"):
+        found["ca_bundle"] = settings.ca_bundle
+    if flags.get("password_command") and settings.password_command:
+        found["password_command"] = list(settings.password_command)
+    return found
+
+
+def _check(runtime: "Runtime", to_store: dict[str, object], *, password_stdin: bool, remember: bool | None) -> None:
+    """Raise what can be said before a prompt and before anything is sent."""
+    settings = runtime.settings
+    if remember and not registry.selected(settings.storage).remembers_passwords:
+        raise UsageError(
+            f"--remember cannot be used with storage {settings.storage}, which does not store passwords",
+            hint=f"use --storage {registry.remembering()}, or --password-command instead of --remember",
+        )
+    for name, value in to_store.items():
+        config_file.check_storable(SETTINGS[name].flags[0], value)
+    command = runtime.flags.get("password_command")
+    if command and (warning := values.shell_syntax_warning("--password-command", command)):
+        runtime.terminal.warn(warning)
+    for name in ("base_url", "username"):
+        if not runtime.terminal.interactive and getattr(settings, name) is None:
+            raise resolve.missing(name, or_log_in=False)
+    if not password_stdin and not settings.password and runtime.password_command:
+        runtime.password_command.check()
+
+
+# prompts
+
+
+def _accepts(runtime: "Runtime", base_url: str) -> bool:
+    """Probe the token endpoint and return whether to use *base_url*; in case of doubt, ask the user.
+
+    Raises NetworkError or TimeoutExpired if no server responds.
+    """
+    is_usual = runtime.check_server(base_url)
+    return is_usual or runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
+
+
+def _prompt_for_base_url(runtime: "Runtime", default: str = "") -> str:
+    """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
+    given: list[str] = []
+
+    def parsed(text: str) -> str:
+        given.append(text)
+        return urls.base_url(text)
+
+    while True:
+        base_url = _prompt(runtime, "Base URL of the API", parsed, default)
+        try:
+            if _accepts(runtime, base_url):
+                return base_url
+        except (NetworkError, TimeoutExpired) as error:
+            error.hint = urls.with_assumed_scheme(error.hint, given[-1])
+            runtime.terminal.warn(str(error), repeats=True)
+
+
+def _prompt(runtime: "Runtime", what: str, check: Callable[[str], str], default: str = "") -> str:
+    """Prompt for *what* until *check* accepts the input, *default* if it is empty; return the result of *check*."""
+    question = f"{what} [{default}]: " if default else f"{what}: "
+    while True:
+        try:
+            return check(runtime.terminal.prompt(question).strip() or default)
+        except UsageError as error:
+            runtime.terminal.warn(str(error), repeats=True)
+
+
+def _log_in_with_prompts(
+    runtime: "Runtime", repository: "TokenRepository", identity: Identity, remember: bool | None
+) -> tuple[Account, Token, str]:
+    """Return the account, a new token and the password, after up to three prompts.
+
+    What was typed is prompted for again, with the last input as the default: the base URL only if the response may come
+    from a server other than the API.
+    """
+    from xapi_cli.auth import passwords
+
+    settings = runtime.settings
+
+    def prompt(error: LoginRefused | None) -> tuple[Identity, str]:
+        nonlocal identity
+        base_url, username = identity
+        if error and base_url != settings.base_url and not error.has_error_code:
+            base_url = _prompt_for_base_url(runtime, base_url)
+        if error and settings.username is None:
+            username = _prompt(runtime, "Email address", values.username, username)
+        identity = Identity(base_url, username)
+        return identity, passwords.prompt(runtime.terminal, identity)
+
+    def log_in(typed: tuple[Identity, str]) -> tuple[Account, Token]:
+        account = runtime.account(typed[0], repository=repository.of(typed[0]))
+        return account, account.log_in(typed[1], remember=remember, origin=passwords.TYPED)
+
+    (account, token), (_, password) = passwords.prompt_until_accepted(prompt, log_in, runtime.terminal.warn)
+    return account, token, password
+
+
+# other sources of the password
+
+
+def _password(runtime: "Runtime", account: Account) -> tuple[str, str]:
+    """Return the password from a source other than stdin and a prompt, and its origin; raise LoginNeeded."""
+    from xapi_cli.auth import passwords
+
+    if runtime.settings.password:
+        return runtime.settings.password, passwords.IN_VARIABLE
+    if command := runtime.password_command:
+        return command.run(), passwords.FROM_COMMAND
+    record = account.repository.read()
+    if record and record.password:
+        return record.password, passwords.REMEMBERED
+    raise LoginNeeded(
+        f"no password for {name_of(account.identity)}",
+        hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
+    )
+
+
+def _password_from_stdin(runtime: "Runtime") -> str:
+    from xapi_cli.auth.passwords import first_line
+
+    received, problem = b"", "the first line of stdin is empty"
+    try:
+        stream = runtime.terminal.stdin()
+        while stream and b"\n" not in received and len(received) <= _MAX_LINE and (chunk := stream.read(4096)):
+            received += chunk
+        if stream is None:
+            problem = "stdin is closed"
+    except OSError as error:
+        problem = f"stdin cannot be read: {error.strerror}"
+    if len(received) > _MAX_LINE:
+        received, problem = b"", "the first line is longer than 64 KiB"
+    if not (password := first_line(received)):
+        raise UsageError(f"--password-stdin: {problem}", hint="pipe the password into it")
+    return password
+
+
+# the profile, and the report
+
+
+def _write_profile(runtime: "Runtime", identity: Identity, to_store: dict[str, object]) -> bool:
+    """Write the settings that the next command needs to the profile; return whether that succeeded.
+
+    If the config file cannot be written, print only a warning.
+    """
+    settings, terminal, name = runtime.settings, runtime.terminal, runtime.settings.profile
+    unusable = {"password_command": settings.password_command_mismatch, "headers": settings.headers_mismatch}
+    before: dict[str, str] = {}
+
+    def change(document: "config_file.Document") -> "config_file.Document":
+        before.update(resolve.account_in_profile(name, config_file.contents(document)))
+        document = config_file.with_profile(document, name)
+        table = document["profiles"][name]
+        for key, reason in unusable.items():
+            if reason:  # it would be used for the new account otherwise
+                table.pop(key, None)
+        for key, value in {**identity._asdict(), **to_store}.items():
+            if table.get(key) != value:
+                config_file.set_setting(document, name, key, value)
+        return document
+
+    try:
+        runtime.edit_config(change)
+    except (OutputError, UsageError) as error:
+        terminal.warn(f"the profile could not be written: {error}")
+        return False
+    for key, reason in unusable.items():
+        if reason:
+            removed = (
+                f"the setting {key} of profile {name} was removed: {reason};"
+                f" to use it there too, set it again with `xapi profile set {key}`"
+            )
+            terminal.warn(runtime.with_profile(removed) or removed)
+    changes = [
+        f"the {SETTINGS[key].title} changed from {before[key]} to {value}"
+        for key, value in identity._asdict().items()
+        if before.get(key, value) != value
+    ]
+    if changes:
+        advice = "to use both accounts, give each its own profile (-p NAME)"
+        terminal.note(f"in profile {name}, {' and '.join(changes)}; {advice}")
+    return True
+
+
+def _report(runtime: "Runtime", account: Account, token: Token, *, is_written: bool) -> None:
+    terminal, profile, place = runtime.terminal, runtime.settings.profile, account.repository.place
+    what = "token and password" if account.repository.remembers else "token"
+    stored = f"stored in {place}" if place else "not stored"
+    storage = runtime.flags.get("storage")
+    if not place and is_written and storage and not registry.selected(storage).is_persistent:
+        stored = f"not stored: profile {profile} now has storage {storage}, so each command logs in again"
+    expiry = f" until {until(token.expires_at, runtime.now())}" if token.expires_at else " with an unknown expiry"
+    terminal.note(f"logged in as {name_of(account.identity)}{expiry}, {what} {stored}")
+    if place:
+        _report_storage_of_later_commands(runtime, is_written=is_written)
+    if terminal.interactive:
+        written = f"settings stored in profile {profile}; " if is_written else ""
+        flag = "" if profile == _profile_without_flag(runtime) else f" --profile {profile}"
+        terminal.note(f"{written}next, run `xapi request{flag} /path`")
+    runtime.warn_of_supplied_token("commands use that token until you unset the variable")
+
+
+def _report_storage_of_later_commands(runtime: "Runtime", *, is_written: bool) -> None:
+    """Report that later commands would look for the token elsewhere, because of a variable or without it."""
+    used, (variable,) = runtime.settings.storage, SETTINGS["storage"].variables
+    value = runtime.environ.get(variable)
+    if value and value != used:  # a flag was given
+        runtime.terminal.warn(
+            f"{variable} is set and overrides the storage of the profile:"
+            f" commands use storage {printable(value)} until you unset the variable"
+        )
+    elif value and is_written and runtime.terminal.interactive:
+        profile = config_file.load(runtime.config_path).profiles.get(runtime.settings.profile, {})
+        if (profile.get("storage") or registry.AUTO) != used:
+            what = (
+                f"{variable} is not stored in the profile;"
+                f" set it for later commands too, or run `xapi profile set storage {used}`"
+            )
+            runtime.terminal.note(runtime.with_profile(what) or what)
+
+
+def _profile_without_flag(runtime: "Runtime") -> str:
+    """Return the profile that a command without --profile selects, an empty name if the config file is not valid."""
+    try:
+        return resolve.selected_profile({}, runtime.environ, config_file.load(runtime.config_path))
+    except UsageError:
+        return ""
+
+
+def _was_logged_out(account: Account) -> bool:
+    """Return whether the account is known to have been logged out since the login began."""
+    try:
+        return account.was_logged_out()
+    except StoreError:  # the store became unusable after the token was stored
+        return False
