@@ -35,56 +35,6 @@ _TCP = socket.SOCK_STREAM
 Address = tuple[int, Any]  # the family and the argument of connect()
 
 
-class Resolver:
-    """Resolve names with a timeout, which getaddrinfo() does not support."""
-
-    def addresses(self, host: str, port: int, wait: "Wait") -> list[Address]:
-        """Return the addresses of *host* in the order in which to try them.
-
-        Raises OSError if the lookup fails, TimeoutExpired when *wait* has expired.
-        """
-        try:
-            return _interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
-        except socket.gaierror:  # *host* is a name, not an address
-            return _lookup(host, port, wait)
-
-
-def _lookup(host: str, port: int, wait: "Wait") -> list[Address]:
-    """Look up *host* in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
-    found: list[Address] = []
-    failures: list[OSError] = []
-    done = Event()
-
-    def run() -> None:
-        try:
-            # Bytes, because with str the socket module loads the idna codec, which takes 4 ms.
-            found.extend(_interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP)))
-        except OSError as error:
-            failures.append(error)
-        except UnicodeError:
-            failures.append(socket.gaierror(socket.EAI_NONAME, "not a host name"))
-        finally:
-            done.set()
-
-    try:
-        Thread(target=run, name=f"lookup of {host}", daemon=True).start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, "no more threads can be started") from error
-    while not done.is_set():
-        done.wait(wait.poll_interval())
-    if failures:
-        raise failures[0]
-    return found
-
-
-def _interleaved(infos: list[tuple[Any, ...]]) -> list[Address]:
-    """Return the addresses with IPv4 and IPv6 interleaved (RFC 8305, 4), because one family may be unreachable."""
-    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
-    first = [entry for entry in addresses if entry[0] == addresses[0][0]]
-    others = [entry for entry in addresses if entry[0] != addresses[0][0]]
-    return [entry for entry in chain.from_iterable(zip_longest(first, others)) if entry]
-
-
 class Dialer:
     """Open connections; thread-safe.
 
@@ -95,7 +45,6 @@ class Dialer:
     def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None] | None = None) -> None:
         self._create_context = tls
         self._trace = trace
-        self._resolver = Resolver()
         self._lock = Lock()
         self._context: ssl.SSLContext | None = None
 
@@ -145,7 +94,7 @@ class Dialer:
         host, port = (route.proxy.host, route.proxy.port) if route.proxy else (route.host, route.port)
         try:
             wait.phase = "name resolution"
-            addresses = self._resolver.addresses(host, port, wait)
+            addresses = _addresses(host, port, wait)
             wait.phase = "TCP"
             return _HappyEyeballs(addresses[:_MAX_ADDRESSES]).first_connected(wait)
         except OSError as error:
@@ -168,6 +117,53 @@ class Dialer:
             raise NetworkError(
                 f"no TLS connection to {connection.route}: no certificate can be valid for its host"
             ) from error
+
+
+def _addresses(host: str, port: int, wait: "Wait") -> list[Address]:
+    """Return the addresses of *host* in the order in which to try them.
+
+    Raises OSError if the lookup fails, TimeoutExpired when *wait* has expired.
+    """
+    try:
+        return _interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
+    except socket.gaierror:  # *host* is a name, not an address
+        return _lookup(host, port, wait)
+
+
+def _lookup(host: str, port: int, wait: "Wait") -> list[Address]:
+    """Look up *host* in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
+    found: list[Address] = []
+    failures: list[OSError] = []
+    done = Event()
+
+    def run() -> None:
+        try:
+            # Bytes, because with str the socket module loads the idna codec, which takes 4 ms.
+            found.extend(_interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP)))
+        except OSError as error:
+            failures.append(error)
+        except UnicodeError:
+            failures.append(socket.gaierror(socket.EAI_NONAME, "not a host name"))
+        finally:
+            done.set()
+
+    try:
+        Thread(target=run, name=f"lookup of {host}", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "no more threads can be started") from error
+    while not done.is_set():
+        done.wait(wait.poll_interval())
+    if failures:
+        raise failures[0]
+    return found
+
+
+def _interleaved(infos: list[tuple[Any, ...]]) -> list[Address]:
+    """Return the addresses with IPv4 and IPv6 interleaved (RFC 8305, 4), because one family may be unreachable."""
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
+    first = [entry for entry in addresses if entry[0] == addresses[0][0]]
+    others = [entry for entry in addresses if entry[0] != addresses[0][0]]
+    return [entry for entry in chain.from_iterable(zip_longest(first, others)) if entry]
 
 
 class _HappyEyeballs:

@@ -11,6 +11,7 @@ STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})  # RFC 9110, 9.2.2
 LONGEST_WAIT = 300.0  # seconds; a longer Retry-After ends the retries
 _FIRST, _CAP = 0.5, 30.0  # seconds
+_LONGEST_DATE = 64  # characters
 _MAX_RETRY_AFTER = 1e12  # seconds; infinity could not be rounded
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
@@ -73,7 +74,7 @@ def requested_delay(raw_headers: RawHeaders) -> float | None:
     text = ", ".join(values)
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return min(float(text), _MAX_RETRY_AFTER)
-    if not text:
+    if not text or len(text) > _LONGEST_DATE:
         return None
     from email.utils import parsedate_to_datetime
 
