@@ -21,12 +21,11 @@ from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self, TypeVar
+from typing import BinaryIO, NamedTuple, Self, TypeVar, cast
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system.render import pasteable, printable
 
-POSIX = os.name == "posix"
 _HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 _STATE_VARIABLE = "XAPI_STATE_DIR"
 _DESCRIPTOR = re.compile(r"/dev/(?:fd/(\d+)|(stdout)|(stderr))|/proc/self/fd/(\d+)")
@@ -44,7 +43,7 @@ class Unsafe(UsageError):
 
 def home() -> Path:
     """Return the home directory: HOME if it is an absolute path, else the one in the password database."""
-    if POSIX and not os.path.isabs(os.environ.get("HOME", "")):
+    if sys.platform != "win32" and not os.path.isabs(os.environ.get("HOME", "")):
         import pwd
 
         with suppress(KeyError):
@@ -104,7 +103,7 @@ def comparable(name: str) -> str:
 
 def is_trusted(status: os.stat_result) -> bool:
     """Return whether the file with the status *status* belongs to this user or to root."""
-    return not POSIX or status.st_uid in (0, os.geteuid()) or status.st_uid == _owner_for_root()
+    return sys.platform == "win32" or status.st_uid in (0, os.geteuid()) or status.st_uid == _owner_for_root()
 
 
 @lru_cache(maxsize=32)  # an exception is not cached: what it reports may be fixed meanwhile
@@ -113,7 +112,7 @@ def check_safe(path: Path, *, variable: str) -> None:
 
     What does not exist is skipped. *variable* is the variable in the hint that selects another place.
     """
-    if not POSIX:
+    if sys.platform == "win32":
         return  # xapi's directories are in the profile of the user
     last, top = os.path.realpath(path), os.path.realpath(home())
     for place in (Path(last), *Path(last).parents):
@@ -143,7 +142,7 @@ def _is_shared(status: os.stat_result) -> bool:
 @cache
 def _has_others(group: int) -> bool:
     """Return whether the *group* may have other members than this user; its own group, as on Fedora, has none."""
-    if not POSIX or group == 0:
+    if sys.platform == "win32" or group == 0:
         return False
     import grp
     import pwd
@@ -203,7 +202,7 @@ class Replacement:
                 raise
             from tempfile import TemporaryFile
 
-            self.file = TemporaryFile()  # noqa: SIM115 - closed by `close`
+            self.file = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 - closed by `close`
         else:
             self.file, self._new = open(descriptor, "w+b"), new  # noqa: SIM115 - the same
 
@@ -253,7 +252,7 @@ def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bo
     old = _status(target)
     if new is not None:
         try:
-            if old is not None and keep_owner and POSIX:
+            if old is not None and keep_owner:
                 _adopt(file.fileno(), old, target)
             if sys.platform == "win32":
                 file.close()  # Windows cannot rename an open file
@@ -281,6 +280,8 @@ def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bo
 
 def _adopt(descriptor: int, old: os.stat_result, path: str) -> None:
     """Give the open file the owner, group and mode of *old*, the status of *path*; raises OSError."""
+    if sys.platform == "win32":
+        return
     if sys.platform == "linux" and _ACL in os.listxattr(path):  # without its list, the mode would let in more users
         raise OSError(errno.EOPNOTSUPP, "the file has an access control list")
     new = os.fstat(descriptor)
@@ -321,7 +322,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _sync_directory(path: str) -> None:
-    if POSIX:
+    if sys.platform != "win32":
         with suppress(OSError):  # some network and FUSE file systems do not support it
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -447,7 +448,7 @@ class StateFile(NamedTuple):
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "not a regular file", str(self.path))
-        if POSIX and stat.S_IMODE(status.st_mode) != 0o600:
+        if sys.platform != "win32" and stat.S_IMODE(status.st_mode) != 0o600:
             with suppress(OSError):  # a read-only file system, or one without permissions
                 os.fchmod(descriptor, 0o600)
         return descriptor
