@@ -70,31 +70,7 @@ def test_an_error_in_the_same_log_as_the_body_begins_a_line(xapi: Xapi, tmp_path
     assert log.read_text() == first + ERROR.format(server.url)
 
 
-def test_an_error_in_the_same_pipe_as_the_body_begins_a_line(xapi: Xapi) -> None:
-    truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbusy"
-    with Server([request(), send(truncated)]) as server:
-        process = xapi.start("request", "/a", "--error-format", "json", stderr=subprocess.STDOUT, env=bearing(server))
-        out, _ = process.communicate(timeout=30)
-
-    assert out.startswith(b'busy\n{"level": "error"')
-
-
-def test_an_error_after_a_truncated_body_on_stderr_begins_a_line(xapi: Xapi) -> None:
-    truncated = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nbusy"
-    with Server([request(), send(truncated)]) as server:
-        outcome = xapi("request", "/a", "--error-body", "stderr", "--error-format", "json", env=bearing(server))
-
-    assert outcome.err.startswith('busy\n{"level": "error"')
-
-
-def test_in_two_files_nothing_is_added(xapi: Xapi) -> None:
-    with Server([request(), send(response("503 Busy", b"busy"))]) as server:
-        outcome = xapi("request", "/a", env=bearing(server))
-
-    assert (outcome.out, outcome.err) == ("busy", ERROR.format(server.url))
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [60])
 def test_on_a_terminal_the_error_begins_a_line(xapi: Xapi, columns: int) -> None:
     busy = response("503 Busy", b"busy", "Content-Type: text/plain")
     with (

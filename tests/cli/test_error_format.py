@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_error_messages import ERRORS, TOKEN
+from tests.cli.test_error_messages import ERRORS
 from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
@@ -52,10 +52,10 @@ def test_an_error_has_the_same_text_and_exit_code_in_both_formats(xapi: Xapi, sa
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", [], 11, "network", {}),
         (b"nonsense\r\n\r\n", [], 11, "network", {}),
         (response(body=b'{"a":1}'), ["--expect", ".b"], 6, "expectation", {"status": 200}),
-        (response(body=b'{"a":1}'), ["--jq", ".a.b"], 1, "filter", {"status": 200}),
-        (response(body=b'{"a":1}'), ["--until", ".a.b"], 1, "filter", {"status": 200}),
+        (response(body=b'{"a":1}'), ["--jq", ".a.b"], 6, "filter", {"status": 200}),
+        (response(body=b'{"a":1}'), ["--until", ".a.b"], 6, "filter", {"status": 200}),
         (response(body=b'{"a":1}'), ["--until", ".b", "--max-time", "2"], 12, "timeout", {"status": 200}),
-        (response(body=b"[1"), ["--paginate"], 11, "network", {"status": 200}),
+        (response(body=b"[1"), ["--paginate"], 6, "filter", {"status": 200}),
         (b"", ["--timeout", "0.3"], 12, "timeout", {}),
         (b"", ["--until", ".", "--max-time", "1"], 12, "timeout", {}),
     ],
@@ -95,26 +95,6 @@ def test_the_message_of_any_command_names_the_request(xapi: Xapi, args: list[str
     method, path = ("POST", "/x-api/token") if args[0] == "login" else ("GET", "/a")
     found = [message[name] for name in ("kind", "status", "method", "url")]
     assert found == [kind, int(status[:3]), method, server.url + path]
-
-
-@pytest.mark.parametrize("option", [["--jq", "."], ["--paginate"]])
-def test_the_body_of_an_error_is_on_stderr_only_if_the_user_asks_for_it(xapi: Xapi, option: list[str]) -> None:
-    if "--jq" in option:
-        pytest.importorskip("jq", reason="libjq is not installed")
-    for more, is_shown in (([], False), (["--error-body", "stderr"], True)):
-        with Server([request(), send(response("404 Not Found", b"body"))]) as server:
-            outcome = xapi("request", "/a", *option, *more, env=bearing(server) | JSON)
-
-        assert (outcome.code, outcome.out, "body\n" in outcome.err) == (4, "", is_shown)
-        assert json.loads(outcome.err.splitlines()[-1])["status"] == 404
-
-
-def test_a_failed_check_of_doctor_has_a_kind_of_its_own(xapi: Xapi) -> None:
-    env = {**JSON, "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": "abc"}
-    outcome = xapi("doctor", env=env)
-
-    message = messages(outcome)[-1]
-    assert (outcome.code, message["code"], message["kind"]) == (1, 1, "check")
 
 
 def test_many_processes_share_stderr_without_torn_lines(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -165,13 +145,6 @@ def test_an_unknown_format_is_reported_as_text(xapi: Xapi, how: str) -> None:
     assert outcome == Outcome(2, "", line)
 
 
-def test_the_arguments_of_a_command_do_not_select_the_format(xapi: Xapi) -> None:
-    env = {**TOKEN, "XAPI_BASE_URL": "http://localhost:1"}
-    outcome = xapi("exec", "--", "nowhere", "--error-format", "json", env=env)
-
-    assert outcome == Outcome(127, "", "xapi: error: nowhere: not found; check the name and PATH\n")
-
-
 def test_the_message_names_the_line_of_a_file(xapi: Xapi) -> None:
     xapi.config.mkdir()
     (xapi.config / "config.toml").write_text("# comment\n[profiles.default\n")
@@ -189,16 +162,6 @@ def test_warnings_and_notes_are_json_too(xapi: Xapi, sandbox: Sandbox) -> None:
     assert messages(xapi("token", "show", "--quiet", env=sandbox.settings | JSON)) == []
 
 
-def test_each_line_of_verbose_is_a_note(xapi: Xapi) -> None:
-    with Server([request(), send(response(body=b"{}"))]) as server:
-        outcome = xapi("request", "/a", "-v", env=bearing(server) | JSON)
-
-    found = messages(outcome)
-    assert {(each["level"], each["kind"]) for each in found} == {("note", "log")}
-    assert "> GET /a HTTP/1.1" in [each["message"] for each in found]
-    assert "> Authorization: Bearer ***" in [each["message"] for each in found]
-
-
 def test_secrets_are_redacted_before_the_message_is_encoded(xapi: Xapi) -> None:
     password = 'a"b\\c\u00fc'  # JSON writes two of these characters differently
     reply = response("401 Unauthorized", b"{}", f"Location: {password}").replace(b"Unauthorized", password.encode())
@@ -212,17 +175,6 @@ def test_secrets_are_redacted_before_the_message_is_encoded(xapi: Xapi) -> None:
     assert json.dumps(password, ensure_ascii=False)[1:-1] not in outcome.err
 
 
-def test_on_a_terminal_there_is_no_color_no_progress_and_no_line_break(xapi: Xapi) -> None:
-    body = b"x" * 2_000_000
-    with Server([request(), send(response("404 Not Found", body))]) as server:
-        env = {**bearing(server), **JSON, "FORCE_COLOR": "1"}
-        with xapi.on_terminal("request", "/a", "--error-body", "none", env=env, columns=40) as terminal:
-            assert terminal.wait() == 4
-
-    (line,) = terminal.seen.splitlines()
-    assert json.loads(line)["status"] == 404
-
-
 def test_signals_and_closed_pipes_stay_silent(xapi: Xapi) -> None:
     arrived = threading.Event()
     with Server([request(), lambda peer: arrived.set(), hang()]) as server:
@@ -230,16 +182,6 @@ def test_signals_and_closed_pipes_stay_silent(xapi: Xapi) -> None:
         assert arrived.wait(20)
         process.send_signal(signal.SIGTERM)
         assert (process.wait(30), process.stderr and process.stderr.read()) == (143, b"")
-
-
-def test_a_traceback_is_one_note(xapi: Xapi) -> None:
-    pytest.importorskip("jq", reason="libjq is not installed")
-    with Server([request(), send(response(body=b"{}"))]) as server:
-        outcome = xapi("request", "/a", "--jq", ".a.b[1:2] | error", env=bearing(server) | JSON | {"XAPI_DEBUG": "1"})
-
-    error, traceback = messages(outcome)
-    assert (error["kind"], traceback["level"], traceback["kind"]) == ("filter", "note", "log")
-    assert traceback["message"].endswith("FilterError")
 
 
 def test_each_mask_for_github_actions_is_a_command_of_the_runner(xapi: Xapi, sandbox: Sandbox) -> None:

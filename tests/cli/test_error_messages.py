@@ -136,11 +136,6 @@ ERRORS = {
         "no TLS connection to {name}: the server does not use TLS on this port; check the scheme and"
         " the port of the base URL",
     ),
-    "TLS to a plain http server without a scheme": Error(
-        "login", {**PASSWORD, "XAPI_BASE_URL": "{name}"}, 11,
-        "no TLS connection to {name}: the server does not use TLS on this port; write http://{name}, because https is"
-        " assumed without a scheme",
-    ),
     "a base URL with a wrong path": Error(
         "login", {**PASSWORD, "XAPI_BASE_URL": "{base}/v2"}, 4,
         "the token endpoint responded with 404 Not Found: {base}/v2/x-api/token; check the base URL, which is the part"
@@ -154,10 +149,6 @@ ERRORS = {
         "request https://elsewhere.test/a", TOKEN, 2,
         "PATH has the origin https://elsewhere.test, but the base URL has {base}; use only the path, or set"
         " --base-url",
-    ),
-    "a host and port in place of PATH": Error(
-        "request :8765/a", TOKEN, 2,
-        "PATH begins with ':8765', which names a server; use only the path, or set --base-url",
     ),
     # files and stores
     "no keyring": Error(

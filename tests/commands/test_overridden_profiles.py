@@ -36,17 +36,6 @@ def test_a_variable_that_replaces_the_account_of_the_selected_profile_causes_a_w
     assert f'"username": "{username}"' in outcome.out
 
 
-def test_login_says_that_it_stores_the_variable_in_the_profile(xapi: Xapi, sandbox: Sandbox) -> None:
-    assert xapi("profile", "set", "username", "me", "-p", "play").code == 0
-
-    login = xapi("login", "-p", "play", env=sandbox.settings)
-
-    problem = "XAPI_USERNAME overrides the username of profile play, and login stores it there"
-    assert login.code == 0
-    assert login.err.splitlines()[0] == f"xapi: warning: {problem}; unset it to use the profile"
-    assert f'username = "{MASTER.email}"' in (xapi.config / "config.toml").read_text()
-
-
 @pytest.mark.parametrize(
     ("args", "variables"),
     [

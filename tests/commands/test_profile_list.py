@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from tests.support.credential_helpers import FakeHelper
 from tests.support.program import Xapi
 from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
@@ -47,25 +46,6 @@ def test_a_pipe_gets_one_line_for_each_profile_with_columns_separated_by_tabs(ac
     assert list(lines) == list(rows)
 
 
-def test_each_token_is_read_with_the_store_settings_of_its_profile(
-    xapi: Xapi, sandbox: Sandbox, fake_helper: FakeHelper
-) -> None:
-    unset = {"XAPI_STORAGE": None}
-    for profile, helper in (("broken", "/nowhere"), ("helped", str(fake_helper.path))):
-        for key, value in (("base_url", sandbox.base_url), ("username", MASTER.email), ("credential_helper", helper)):
-            xapi("profile", "set", key, value, "-p", profile)
-        xapi("profile", "set", "storage", "helper", "-p", profile)
-    assert xapi("login", "-p", "helped", env={"XAPI_PASSWORD": MASTER.password, **unset}).code == 0
-
-    for selected in (None, "helped", "missing"):
-        listed = xapi("profile", "list", "--json", env={"XAPI_PROFILE": selected, **unset})
-        assert [(row["name"], row["state"]) for row in json.loads(listed.out)] == [
-            ("broken", "unknown"), ("helped", "valid"),
-        ]  # fmt: skip
-        assert listed.err.startswith("xapi: warning: profile broken: the credential helper nowhere was not found")
-        assert listed.err.count("\n") == 1
-
-
 def test_variables_that_select_another_account_do_not_change_the_list(accounts: Xapi) -> None:
     other = {"XAPI_BASE_URL": "https://api.test", "XAPI_USERNAME": "someone", "XAPI_TOKEN": "abc"}
 
@@ -95,48 +75,6 @@ def test_a_narrow_terminal_gets_one_small_table_for_each_profile(accounts: Xapi)
     assert rows[1].split() == ["username", MASTER.email]
     assert rows[2].split()[:2] == ["base", "URL"]
     assert rows[3].split() == ["token", "valid"]
-
-
-def test_a_read_only_profile_is_shown_as_such(accounts: Xapi) -> None:
-    accounts("profile", "set", "read_only", "true", "-p", "staging")
-    with accounts.on_terminal("profile", "list", columns=120) as terminal:
-        assert terminal.wait() == 0
-
-    header, *rows = terminal.text.splitlines()
-    assert header.endswith("MODE")
-    assert [row.split()[-1] for row in rows if "staging" in row] == ["read-only"]
-    assert sum("read-only" in row for row in rows) == 1
-    lines = {line.split("\t")[0]: line.split("\t")[6] for line in accounts("profile", "list").out.splitlines()}
-    assert lines == {"default": "-", "staging": "read-only", "old": "-", "empty": "-"}
-    found = {row["name"]: row.get("read_only") for row in json.loads(accounts("profile", "list", "--json").out)}
-    assert found == {"default": None, "staging": True, "old": None, "empty": None}
-    doctor = json.loads(accounts("doctor", "--json", "-p", "staging").out)
-    assert [each["message"].endswith(", read-only") for each in doctor["checks"] if each["name"] == "profile"] == [True]
-
-
-def test_a_suggested_login_names_a_profile_that_is_not_selected(accounts: Xapi) -> None:
-    env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
-
-    selected = accounts("profile", "list", env=env).err
-    other = accounts("profile", "list", env=env | {"XAPI_PROFILE": "old"}).err
-
-    assert selected.startswith("xapi: warning: profile default: ")
-    assert "`xapi login --storage file`" in selected
-    assert other == selected.replace("`xapi login ", "`xapi login --profile default ")
-
-
-def test_no_account_is_read_twice(accounts: Xapi, sandbox: Sandbox, fake_helper: FakeHelper) -> None:
-    """A keyring may prompt for each read."""
-    env = {"XAPI_STORAGE": "helper", "XAPI_CREDENTIAL_HELPER": str(fake_helper.path)}
-    assert accounts("login", env=env | {"XAPI_PASSWORD": MASTER.password}).code == 0
-    assert accounts("profile", "set", "base_url", f"{sandbox.base_url}/", "-p", "same").code == 0
-    assert accounts("profile", "set", "username", MASTER.email, "-p", "same").code == 0
-    before = len(fake_helper.calls)
-
-    rows = {row["name"]: row["state"] for row in json.loads(accounts("profile", "list", "--json", env=env).out)}
-
-    assert rows == {"default": "valid", "same": "valid", "staging": "none", "old": "none", "empty": None}
-    assert len(fake_helper.calls) - before == 3
 
 
 def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -> None:

@@ -1,7 +1,5 @@
 """With `--quiet` or XAPI_QUIET, stderr has only warnings and errors."""
 
-import pytest
-
 from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
@@ -17,39 +15,6 @@ def test_the_flag_and_the_variable_silence_the_notes_of_a_login(xapi: Xapi, sand
     assert xapi(*args, "--quiet", input=MASTER.password) == Outcome(0)
     assert xapi(*args, input=MASTER.password, env=QUIET) == Outcome(0)
     assert xapi("logout", "--quiet") == Outcome(0)
-
-
-def test_an_automatic_login_is_silent(xapi: Xapi, sandbox: Sandbox) -> None:
-    env = {
-        "XAPI_BASE_URL": sandbox.base_url,
-        "XAPI_USERNAME": MASTER.email,
-        "XAPI_PASSWORD": MASTER.password,
-    }
-    loud = xapi("token", "show", "--fresh", env=env)
-    quiet = xapi("token", "show", "--fresh", "--quiet", env=env)
-
-    assert "logged in" in loud.err
-    assert (quiet.code, quiet.err) == (0, "")
-
-
-@pytest.mark.parametrize(
-    "args", [("set", "timeout", "5"), ("use", "default"), ("list",), ("show",), ("remove", "work")], ids=" ".join
-)
-def test_the_commands_that_edit_profiles_are_silent(xapi: Xapi, args: tuple[str, ...]) -> None:
-    for name in ("home", "work"):
-        assert xapi("profile", "set", "timeout", "5", "-p", name).code == 0
-
-    outcome = xapi("profile", *args, "--quiet")
-    assert (outcome.code, outcome.err) == (0, "")
-
-
-def test_quiet_applies_with_an_invalid_config_file(xapi: Xapi) -> None:
-    xapi.config.mkdir()
-    (xapi.config / "config.toml").write_text("[profiles")
-
-    outcome = xapi("profile", "list", "--quiet")
-    assert outcome.code == 2
-    assert outcome.err.startswith("xapi: error: ")
 
 
 def test_the_note_about_a_retry_is_omitted_and_the_error_is_not(xapi: Xapi) -> None:
@@ -71,8 +36,3 @@ def test_warnings_remain(xapi: Xapi) -> None:
     args = ("profile", "set", "password_command", "pass show api | head -1", "--quiet")
 
     assert xapi(*args).err.startswith("xapi: warning: ")
-
-
-@pytest.mark.parametrize("value", ["", "0", "false", "no", "off"])
-def test_some_values_of_the_variable_mean_off(xapi: Xapi, value: str) -> None:
-    assert xapi("profile", "set", "timeout", "5", env={"XAPI_QUIET": value}).err != ""

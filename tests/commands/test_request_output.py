@@ -3,7 +3,6 @@
 import gzip
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.api import bearing, response
+from tests.support.combinations import combined
 from tests.support.program import PROGRAM, Outcome, Xapi
 from tests.support.servers import OK, Server, Step, close, hang, request, reset, send, wait_for
 from tests.support.threads import wait_until
@@ -48,17 +48,6 @@ def test_a_pipe_receives_the_bytes_unchanged_for_any_content_type(xapi: Xapi, bo
     assert (outcome.code, outcome.body, outcome.err) == (0, body, "")
 
 
-@pytest.mark.parametrize("language", ["C", "POSIX", "de_DE.ISO-8859-1"])
-def test_the_locale_does_not_change_the_bytes(xapi: Xapi, language: str) -> None:
-    body = "é漢😀".encode()
-    env = {"LANG": language, "LC_ALL": language, "PYTHONIOENCODING": "ascii"}
-    with Server([request(), send(response("200 OK", body, "X-A: é"))]) as server:
-        outcome = xapi("request", "/", "-i", env=bearing(server) | env)
-
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.body == b"HTTP/1.1 200 OK\r\nX-A: \xc3\xa9\r\nContent-Length: 9\r\n\r\n" + body
-
-
 def _deflate(data: bytes) -> bytes:
     packer = zlib.compressobj(wbits=-15)
     return packer.compress(data) + packer.flush()
@@ -84,19 +73,6 @@ def test_lines_appear_as_they_arrive(xapi: Xapi) -> None:
         assert process.stdout.readline() == b'{"id":1}\n'
         seen.set()
         assert process.communicate(timeout=30) == (b"[]", b"")
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-def test_lines_reach_a_filter_as_they_arrive(xapi: Xapi) -> None:
-    seen = threading.Event()
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
-    with Server([request(), send(head + b'{"id":1}\n'), wait_for(seen), send(b'{"id":2}\n')]) as server:
-        command = '"$1" request / | jq --unbuffered .id'
-        process = xapi.start("-c", command, "sh", str(PROGRAM), env=bearing(server), argv=("sh",))
-        assert process.stdout
-        assert process.stdout.readline() == b"1\n"
-        seen.set()
-        assert process.communicate(timeout=30) == (b"2\n", b"")
 
 
 def test_compressed_lines_appear_as_they_arrive(xapi: Xapi) -> None:
@@ -165,15 +141,6 @@ def test_output_to_a_hyphen_is_stdout(xapi: Xapi) -> None:
     assert not (xapi.home / "-").exists()
 
 
-def test_dev_stdout_is_written_to_and_not_replaced(xapi: Xapi, tmp_path: Path) -> None:
-    with Server([request(), send(OK)]) as server, (tmp_path / "out").open("wb") as out:
-        process = xapi.start("request", "/", "-o", "/dev/stdout", stdout=out, env=bearing(server))
-        assert process.wait(30) == 0
-        assert (tmp_path / "out").stat().st_ino == os.fstat(out.fileno()).st_ino
-
-    assert (tmp_path / "out").read_bytes() == b"ok"
-
-
 @pytest.mark.parametrize(
     ("args", "status", "content"),
     [
@@ -211,8 +178,7 @@ def test_head_leaves_the_file_unchanged(xapi: Xapi, sandbox: Sandbox, tmp_path: 
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("flag", ["-o", "--meta"])
-@pytest.mark.parametrize("name", ["missing/out", "directory", ""])
+@pytest.mark.parametrize(("flag", "name"), combined(["-o", "--meta"], ["missing/out", "directory", ""]))
 def test_an_unwritable_file_exits_with_14_before_anything_is_sent(
     xapi: Xapi, tmp_path: Path, flag: str, name: str
 ) -> None:

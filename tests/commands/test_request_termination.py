@@ -20,7 +20,6 @@ from tests.support.servers import (
     Stopwatch,
     drip,
     forever,
-    free_port,
     full_backlog,
     hang,
     head,
@@ -134,19 +133,6 @@ def test_max_time_can_be_set_in_the_profile(xapi: Xapi, setting: str) -> None:
     assert "; raise --max-time" in outcome.err  # whether it was waiting for the server or still starting
 
 
-def test_max_time_does_not_affect_a_fast_command(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("request", "/x-api/me", "--max-time", "20", env=bearing(sandbox))
-
-    assert (outcome.code, outcome.err) == (0, "")
-
-
-@pytest.mark.slow
-def test_the_alarm_of_max_time_does_not_affect_the_command_of_exec(xapi: Xapi, sandbox: Sandbox) -> None:
-    args = ["exec", "--max-time", "5", "--", "sh", "-c", "sleep 5.5; echo done"]
-
-    assert xapi(*args, env=bearing(sandbox)) == Outcome(0, "done\n")
-
-
 @pytest.mark.parametrize(
     "steps",
     [
@@ -171,17 +157,6 @@ def test_a_body_that_keeps_coming_is_not_a_timeout(xapi: Xapi) -> None:
     sent = response("200 OK", b"x" * 10)
     with Server([request(), send(sent[:-10]), drip(sent[-10:], 0.4)]) as server:
         assert xapi("request", "/", "--timeout", "3", env=bearing(server)) == Outcome(0, "x" * 10)
-
-
-@pytest.mark.slow
-def test_a_slow_reader_of_stdout_is_not_a_timeout(xapi: Xapi) -> None:
-    body = b"x" * 3_000_000
-    with Server([request(), send(response("200 OK", body))]) as server:
-        process = xapi.start("request", "/", "--timeout", "3", env=bearing(server))
-        time.sleep(4.5)
-        out, err = process.communicate(timeout=30)
-
-    assert (process.returncode, len(out), err) == (0, len(body), b"")
 
 
 # descriptors
@@ -233,74 +208,10 @@ def test_head_gets_the_first_line_of_an_endless_body(xapi: Xapi) -> None:
     assert outcome == Outcome(141, "line\n")
 
 
-@pytest.mark.parametrize(
-    "where, code, out",
-    [("2>&-", 0, True), ("<&-", 0, True), ("<&- 2>&-", 0, True), (">&- 2>&- <&-", 14, False), ("2>/dev/full", 0, True)],
-)
-def test_closed_streams_change_nothing_else(xapi: Xapi, sandbox: Sandbox, where: str, code: int, out: bool) -> None:
-    outcome = _shell(xapi, f'"$1" request /x-api/me {where}', sandbox.settings)
-
-    assert (outcome.code, outcome.out.startswith('{"id":1')) == (code, out)
-
-
-@pytest.mark.parametrize(
-    ("where", "args", "code"),
-    [  # each value is in a test that is not slow; CI runs all combinations
-        pytest.param(where, args, code, marks=pytest.mark.slow if (row - column) % 4 else ())
-        for column, where in enumerate(["2>&-", "2>/dev/full", ">&- 2>&- <&-", "<&- 2>/dev/full"])
-        for row, (args, code) in enumerate(
-            [
-                ("/x-api/me --meta - -o body", 14),
-                ("/x-api/nothing --error-body stderr", 14),
-                ("/x-api/nothing --error-body none --meta -", 14),
-                ("/x-api/me -v -o body", 0),
-                ("/x-api/me --meta meta -o body", 0),
-                ("http://127.0.0.1:{port}/ --base-url http://127.0.0.1:{port} --meta -", 11),
-            ]
-        )
-    ],
-)
-def test_a_result_for_an_unwritable_stderr_exits_with_14(
-    xapi: Xapi, sandbox: Sandbox, where: str, args: str, code: int
-) -> None:
-    outcome = _shell(xapi, f'"$1" request {args.format(port=free_port())} {where}', bearing(sandbox))
-
-    assert (outcome.code, outcome.out, outcome.err) == (code, "", "")
-
-
-@pytest.mark.parametrize(
-    "file, where",
-    combined(["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"], [">&-", ">/dev/full", "2>&- >/dev/full"]),
-)
-def test_output_to_dev_stdout_that_is_unwritable_exits_with_14(
-    xapi: Xapi, sandbox: Sandbox, file: str, where: str
-) -> None:
-    outcome = _shell(xapi, f'"$1" request /x-api/me -o {file} {where}', bearing(sandbox))
-
-    assert (outcome.code, outcome.out) == (14, "")
-
-
 def test_output_to_dev_stdout_appends_at_the_current_position(xapi: Xapi, sandbox: Sandbox) -> None:
     command = '{ echo before; "$1" request /x-api/me -o /dev/stdout; echo after; } >both; cat both'
 
     assert _shell(xapi, command, bearing(sandbox)) == Outcome(0, f"before\n{ME}after\n")
-
-
-@pytest.mark.parametrize("args", ["/x-api/me --meta - -o body", "/x-api/nothing --error-body stderr"])
-def test_a_result_for_a_closed_stderr_exits_with_141(xapi: Xapi, sandbox: Sandbox, args: str) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    process = xapi.start("request", *args.split(), stderr=writer, env=bearing(sandbox))
-    os.close(writer)
-
-    assert (process.wait(30), process.stdout and process.stdout.read()) == (141, b"")
-
-
-@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
-def test_a_closed_stderr_does_not_change_the_exit_code(xapi: Xapi, sandbox: Sandbox, where: str) -> None:
-    outcome = _shell(xapi, f'"$1" request /x-api/nothing {where}', bearing(sandbox))
-
-    assert (outcome.code, outcome.err) == (4, "")
 
 
 @pytest.mark.parametrize("is_taken", [False, True])

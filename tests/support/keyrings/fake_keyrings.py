@@ -181,27 +181,6 @@ class Bytes(Plain):
         return None if text is None else text.encode()
 
 
-class OfSession(Plain):
-    """Respond only on the session bus that FAKE_KEYRING_SESSION names."""
-
-    def get_password(self, service: str, username: str) -> str | None:
-        self._connect()
-        return super().get_password(service, username)
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self._connect()
-        super().set_password(service, username, password)
-
-    def delete_password(self, service: str, username: str) -> None:
-        self._connect()
-        super().delete_password(service, username)
-
-    @staticmethod
-    def _connect() -> None:
-        if os.environ["DBUS_SESSION_BUS_ADDRESS"] != os.environ["FAKE_KEYRING_SESSION"]:
-            raise ConnectionRefusedError
-
-
 class Raising(Plain):
     """Raise the exception that FAKE_KEYRING_RAISES names, if it is set, with a secret in its text."""
 
