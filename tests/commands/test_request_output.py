@@ -235,7 +235,7 @@ def test_a_request_body_that_cannot_be_spooled_exits_with_14(xapi: Xapi, small_d
 
     assert (process.returncode, server.received) == (14, [])
     assert _FULL.sub("full", err.decode()) == (
-        "xapi: error: the request body cannot be stored in a temporary file: full; "
+        "xapi: error: a body cannot be stored in a temporary file: full; "
         "set TMPDIR to a directory with free space\n"
     )
 

@@ -32,7 +32,7 @@ def test_a_missing_directory_is_reported_as_the_reason(tmp_path: Path, monkeypat
         Spool([b"x" * CHUNK], keep=10)
 
     assert str(caught.value) == (
-        "the request body cannot be stored in a temporary file: No such file or directory; "
+        "a body cannot be stored in a temporary file: No such file or directory; "
         "set TMPDIR to a directory with free space"
     )
 

@@ -109,13 +109,13 @@ def batch(
         progress = _progress(source, terminal, stack)
         stored = None if journal is None else _open_journal(journal, context, shard, source, stack)
         rejects = None if failed is None else _open_rejects(failed, stack)
-        output = _Output(terminal, stored, rejects)
+        output = _Output(context, stored, rejects)
         reader = LineReader(source, digests=stored is not None)
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, fail_fast=fail_fast)
         stack.enter_context(runner)
         error: XapiError | None = None
         try:
-            for results in runner.run(_tasks(reader, selected, stored, resolve, context.base_url)):
+            for results in runner.run(_tasks(reader, selected, stored, resolve)):
                 output.write(results)
                 if progress is not None:
                     _show(progress, reader.position, output.tally, len(runner.unfinished()))
@@ -208,16 +208,12 @@ class Source(NamedTuple):
     line: Line
     ident: str
     method: str
-    path: str
+    url: str
     stored: Stored | None
 
 
 def _tasks(
-    reader: LineReader,
-    selected: tuple[int, int],
-    journal: Journal | None,
-    resolve: Callable[[Members], Call],
-    base_url: str,
+    reader: LineReader, selected: tuple[int, int], journal: Journal | None, resolve: Callable[[Members], Call]
 ) -> Iterator[Task]:
     """Yield the task of each line in the shard *selected*."""
     shard, shards = selected
@@ -225,15 +221,15 @@ def _tasks(
         if (line.number - shard) % shards:
             continue
         stored = None if journal is None else journal.restore(line.number, line.digest)
-        ident, method, path, call, failure = "null", "-", "-", None, None
+        ident, method, url, call, failure = "null", "-", "-", None, None
         try:
             members = lines.members(line.data)
             ident = members.ident
             call = resolve(members)
-            method, path = call.method, redact_url(call.url).removeprefix(base_url)
+            method, url = call.method, call.url
         except UsageError as error:
             failure = error if isinstance(error, InvalidLine) else InvalidLine(error.message, hint=error.hint)
-        source = Source(line, ident, method, path, stored)
+        source = Source(line, ident, method, url, stored)
         if stored is not None:
             yield Task(line.number, code=stored.code, source=source)
         else:
@@ -245,8 +241,9 @@ def _tasks(
 class _Output:
     """Write the output lines of results, to the *journal* first, and the input lines that failed to *rejects*."""
 
-    def __init__(self, terminal: "Terminal", journal: Journal | None, rejects: Replacement | None) -> None:
-        self._terminal, self._journal, self._rejects = terminal, journal, rejects
+    def __init__(self, context: "Runtime", journal: Journal | None, rejects: Replacement | None) -> None:
+        self._terminal, self._base_url = context.terminal, context.base_url
+        self._journal, self._rejects = journal, rejects
         self.tally = Tally()
 
     def write(self, results: list[Result]) -> None:
@@ -278,7 +275,7 @@ class _Output:
             message = self._terminal.redactor.redact(str(error))
             line = error_line(number, source.ident, error, message)
         else:
-            line = response_line(result, source.ident)
+            line = response_line(result, source.ident, result.read())
         if self._journal is not None and stored is None and _is_kept(result):
             self._journal.store(number, source.line.digest, code, kind, line)
         self.tally.count(code, kind)
@@ -297,10 +294,8 @@ class _Output:
 
         style, columns = self._terminal.style, self._terminal.stdout_columns
         first = table.header(style) if self.tally.lines == 1 else b""
-        message = self._terminal.redactor.redact(message)
-        return first + table.row(
-            source.line.number, kind, elapsed_ms, source.method, source.path, message, columns, style
-        )
+        message, path = self._terminal.redactor.redact(message), redact_url(source.url).removeprefix(self._base_url)
+        return first + table.row(source.line.number, kind, elapsed_ms, source.method, path, message, columns, style)
 
 
 def _is_kept(result: Result) -> bool:

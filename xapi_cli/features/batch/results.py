@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli import errors
 from xapi_cli.errors import RedirectError, XapiError
@@ -23,9 +23,9 @@ from xapi_cli.system.render import json_line
 if TYPE_CHECKING:
     from xapi_cli.http.messages import RawHeader
     from xapi_cli.http.send import Call
+    from xapi_cli.request.body.spool import Spool
 
 MAX_BODY = 10 * 1024 * 1024  # bytes of a body, before and after content decoding
-_IN_MEMORY = 256 * 1024  # bytes of a body
 _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.ASCII)
 _TEXT_TYPE = re.compile(
     r"text/.*|(?:.*[/+])(?:json|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql|csv)|", re.ASCII
@@ -51,44 +51,6 @@ class Task(NamedTuple):
     source: Any = None
 
 
-class Body:
-    """The decoded body of a response, in memory or in an unnamed temporary file; `read` can be called once."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._blocks: list[bytes] = []
-        self._file: BinaryIO | None = None
-
-    def append(self, block: bytes) -> None:
-        """Append *block*; raises OSError if it cannot be stored."""
-        self.size += len(block)
-        if self._file is None:
-            self._blocks.append(block)
-            if self.size > _IN_MEMORY:
-                from tempfile import TemporaryFile
-
-                self._file = TemporaryFile()  # noqa: SIM115 - closed after reading, or with the object
-                self._file.writelines(self._blocks)
-                self._blocks.clear()
-        else:
-            self._file.write(block)
-
-    def read(self) -> bytes:
-        """Return the body and forget it."""
-        if self._file is None:
-            blocks, self._blocks = self._blocks, []
-            return blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        self._file.seek(0)
-        data = self._file.read()
-        self.close()
-        return data
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
-
 class Result(NamedTuple):
     """The response to *task*, or the *error* that is its result instead; *retries* is how often it was sent again.
 
@@ -99,16 +61,25 @@ class Result(NamedTuple):
     error: XapiError | None = None
     status: int = 0
     headers: "Sequence[RawHeader]" = ()
-    body: Body = Body()
+    body: "Spool | None" = None
     elapsed_ms: int = 0
     retries: int = 0
 
     @property
     def code(self) -> int:
         """The exit code; a redirect that was not followed is not a failure."""
-        if self.error is not None:
-            return self.error.exit_code
-        return code_of(self.status) if self.status else self.task.code
+        if self.error is not None or not self.status:
+            return self.task.code if self.error is None else self.error.exit_code
+        failure = errors.of_status(self.status)
+        return 0 if failure is None or issubclass(failure, RedirectError) else failure.exit_code
+
+    def read(self) -> bytes:
+        """Return the body, once."""
+        if self.body is None:
+            return b""
+        data = b"".join(self.body)
+        self.body.close()
+        return data
 
     @property
     def kind(self) -> str:
@@ -116,14 +87,8 @@ class Result(NamedTuple):
         return str(self.status) if self.error is None else self.error.kind
 
 
-def code_of(status: int) -> int:
-    """Return the exit code for a response with *status*."""
-    failure = errors.of_status(status)
-    return 0 if failure is None or issubclass(failure, RedirectError) else failure.exit_code
-
-
-def response_line(result: Result, ident: str, *, more: bytes = b"") -> bytes:
-    """Return the output line, without its newline, for a response; reads its body.
+def response_line(result: Result, ident: str, body: bytes, *, more: bytes = b"") -> bytes:
+    """Return the output line, without its newline, for a response with *body*.
 
     *ident*, the id of the task, is JSON text. *more* are other members of the line, each followed by a comma.
     """
@@ -134,7 +99,7 @@ def response_line(result: Result, ident: str, *, more: bytes = b"") -> bytes:
         more,
         result.status,
         json_line(headers).encode("utf-8", "backslashreplace"),
-        body_member(result.body.read(), headers.get("content-type", "")),
+        body_member(body, headers.get("content-type", "")),
         result.elapsed_ms,
     )
 

@@ -33,17 +33,17 @@ from xapi_cli import errors
 from xapi_cli.errors import (
     BodyTooLarge,
     Interrupted,
-    OutputError,
     TimeoutExpired,
     TokenRejected,
     XapiError,
 )
 from xapi_cli.features.batch.rate import RateLimiter
-from xapi_cli.features.batch.results import MAX_BODY, Body, Result, Task
+from xapi_cli.features.batch.results import MAX_BODY, Result, Task
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.decoding import decode
 from xapi_cli.http.send import Outcome, Sender
 from xapi_cli.http.urls import displayed_without_query
+from xapi_cli.request.body.spool import Spool
 from xapi_cli.system import signals
 from xapi_cli.system.render import decimal
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
 
 _CODING = b"content-encoding"
+_IN_MEMORY = 256 * 1024  # bytes of a body
 MAX_REPLAYS = 5  # of a request after a 401: tokens may be revoked while many requests are in flight
 _TICK = 0.2  # seconds between two empty lists; Windows handles signals only between two waits
 _OTHER_DESCRIPTORS = 48  # that this process has open besides two for each request: a connection and a body
@@ -302,7 +303,8 @@ class Runner:
         """Return the next task and its position, None without one; start another thread if there may be more."""
         self._slots.get()
         with self._taking:
-            task = None if self._stopping.is_set() else next(self._tasks, None)
+            is_over = self._deadline is not None and time.monotonic() >= self._deadline
+            task = None if is_over or self._stopping.is_set() else next(self._tasks, None)
             with self._gate:
                 if task is None or self._stopping.is_set():
                     self._slots.put(None)  # for the next thread, which ends too
@@ -340,12 +342,10 @@ class Runner:
             tokens = self._tokens_for(call)
             hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
             raise TokenRejected(message, hint=hint)
-        body = Body()
         try:
-            _read(response, body)
+            body = _read(response)
         except BaseException:
             response.close()
-            body.close()
             raise
         return Result(task, None, response.status, response.raw_headers, body)
 
@@ -389,17 +389,10 @@ def _raise_descriptor_limit(wanted: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
-def _read(response: "Response", body: Body) -> None:
-    """Read the body of *response* into *body*; raises NetworkError, BodyTooLarge or OutputError."""
+def _read(response: "Response") -> Spool:
+    """Return the decoded body of *response*; raises NetworkError, BodyTooLarge or OutputError."""
     coding = ", ".join(value.decode("latin-1") for name, value in response.raw_headers if name.lower() == _CODING)
-    try:
-        for block in decode(_limited(response.chunks()), coding):
-            if body.size + len(block) > MAX_BODY:
-                raise _too_large()
-            body.append(block)
-    except OSError as error:
-        problem = f"a response cannot be stored in a temporary file: {error.strerror}"
-        raise OutputError(problem, hint="set TMPDIR to a directory with free space") from error
+    return Spool(_limited(decode(_limited(response.chunks()), coding)), keep=_IN_MEMORY)
 
 
 def _limited(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -407,10 +400,6 @@ def _limited(chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         received += len(chunk)
         if received > MAX_BODY:
-            raise _too_large()
+            limit, hint = f"{MAX_BODY // 2**20} MiB", "use `xapi request -o FILE`"
+            raise BodyTooLarge(f"the body has more than {limit}", hint=hint, sent=True, headers_received=True)
         yield chunk
-
-
-def _too_large() -> BodyTooLarge:
-    hint = "use `xapi request -o FILE`"
-    return BodyTooLarge(f"the body has more than {MAX_BODY // 2**20} MiB", hint=hint, sent=True, headers_received=True)

@@ -138,7 +138,7 @@ class Output:
     @staticmethod
     def _body(result: Result) -> tuple[bytes, str]:
         headers = {name.lower(): value for name, value in result.headers}
-        return result.body.read(), headers.get(b"content-type", b"").decode("latin-1").lower()
+        return result.read(), headers.get(b"content-type", b"").decode("latin-1").lower()
 
     def _shown(self, text: str) -> str:
         return self._terminal.redactor.redact(text)
@@ -151,9 +151,7 @@ def _decoded(body: bytes, content_type: str) -> str:
 
 
 def _full(result: Result, resolved: Resolved, body: bytes) -> bytes:
-    again = type(result.body)()
-    again.append(body)
-    return response_line(result._replace(body=again), _ident(resolved), more=_row(resolved))
+    return response_line(result, _ident(resolved), body, more=_row(resolved))
 
 
 def _ident(resolved: Resolved) -> str:

@@ -166,6 +166,6 @@ def _disk_errors() -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(
-            f"the request body cannot be stored in a temporary file: {reason}",
+            f"a body cannot be stored in a temporary file: {reason}",
             hint="set TMPDIR to a directory with free space",
         ) from error
