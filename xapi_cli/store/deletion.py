@@ -1,7 +1,7 @@
 """A logout: delete the record of an account from every store that may contain it, and record that."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import StoreError, UsageError
@@ -14,7 +14,7 @@ from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
     from xapi_cli.feature_table import Storage
-    from xapi_cli.store.protocol import Store, StoreOptions
+    from xapi_cli.store.protocol import Store
     from xapi_cli.store.repository import TokenRepository
     from xapi_cli.system.files import StateDirectory
 
@@ -27,7 +27,8 @@ def delete_everywhere(repository: "TokenRepository", *, only_known: bool = False
     """
     index, identity = repository.index, repository.identity
     with repository.writing():
-        _mark_logout(repository)
+        with _without_state(repository):
+            index.mark_logout(identity)  # from here on, logins in progress store nothing
         known = _known(repository)
         found, failed = False, list[tuple[KnownStore, StoreError]]()
         for store in known if only_known else [*known, *_selected(repository, known)]:
@@ -39,12 +40,11 @@ def delete_everywhere(repository: "TokenRepository", *, only_known: bool = False
                 elif not isinstance(error, NoBackend):
                     repository.options.warn(f"{error.message}; data of this account in it was not deleted")
         repository.forget_rejection()
-        try:
+        with _without_state(repository):
             index.replace(identity, [store for store, _ in failed if store in known])
-        except OSError as error:
-            repository.continue_without_state(error)
     if failed:
-        raise _combined([error for _, error in failed])
+        hints = "; ".join(dict.fromkeys(error.hint for _, error in failed if error.hint))
+        raise StoreError("; ".join(error.message for _, error in failed), hint=hints or None)
     return found
 
 
@@ -92,10 +92,10 @@ def delete_passwords_elsewhere(repository: "TokenRepository") -> None:
                 )
 
 
-def _mark_logout(repository: "TokenRepository") -> None:
-    """Stop the logins in progress."""
+@contextmanager
+def _without_state(repository: "TokenRepository") -> Iterator[None]:
     try:
-        repository.index.mark_logout(repository.identity)
+        yield
     except OSError as error:
         repository.continue_without_state(error)
 
@@ -148,18 +148,12 @@ def _opened(repository: "TokenRepository", storage: "Storage", store: KnownStore
     """
     where = registry.described(storage, store.place)
     if where not in repository.opened_elsewhere:
-        options = repository.options
-        if not _leads_to(storage, options, store):
-            options = registry.options_at(store.place, options)
+        options = registry.options_at(store.place, repository.options)
+        with suppress(UsageError):  # a setting is missing
+            if registry.place_of(storage, repository.options) == store.place:
+                options = repository.options
         repository.opened_elsewhere[where] = open_store(storage, options)
     return repository.opened_elsewhere[where]
-
-
-def _leads_to(storage: "Storage", options: "StoreOptions", store: KnownStore) -> bool:
-    try:
-        return registry.place_of(storage, options) == store.place
-    except UsageError:  # a setting is missing
-        return False
 
 
 def _storage(store: KnownStore) -> "Storage":
@@ -171,8 +165,3 @@ def _storage(store: KnownStore) -> "Storage":
         f"{printable(store.storage)}: this version of xapi does not have that storage",
         hint="log out with the version that logged in",
     )
-
-
-def _combined(errors: Sequence[StoreError]) -> StoreError:
-    hints = "; ".join(dict.fromkeys(error.hint for error in errors if error.hint))
-    return StoreError("; ".join(error.message for error in errors), hint=hints or None)

@@ -53,8 +53,7 @@ class AccountIndex:
 
     def accounts(self) -> tuple[list[Identity], list[StateFile]]:
         """Return every account that has an entry, and the entries that are not valid."""
-        files = self._directory.files(_OWN)
-        entries = [(file, _read(file)) for file in files]
+        entries = [(file, _read(file)) for file in self._directory.files(_OWN)]
         return [found[0] for _, found in entries if found], [file for file, found in entries if found is None]
 
     def add(self, identity: Identity, store: KnownStore) -> None:
@@ -92,21 +91,10 @@ class AccountIndex:
 
 def _read(file: StateFile) -> tuple[Identity, list[KnownStore]] | None:
     """Return the entry in *file*, or None if there is none or it is not valid."""
-    with suppress(ValueError, RecursionError, UnicodeError):
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         entry: Any = json.loads(file.read(limit=_LIMIT) or b"")
-        json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogateescape")  # no lone surrogates
-        match entry:
-            case {"base_url": str(base_url), "username": str(username), "stores": [*stores]}:
-                identity = Identity(base_url, username)
-                if file.name == f"{identity.key}.json":
-                    return identity, [_known_store(each) for each in stores]
+        identity = Identity(entry["base_url"], entry["username"])
+        stores = [KnownStore(str(each["storage"]), dict(each["place"]), each["is_written"]) for each in entry["stores"]]
+        if file.name == f"{identity.key}.json":
+            return identity, stores
     return None
-
-
-def _known_store(value: Any) -> KnownStore:
-    match value:
-        case {"storage": str(storage), "place": dict(place), "is_written": bool(is_written)} if all(
-            isinstance(each, str) and "\0" not in each for each in place.values()
-        ):
-            return KnownStore(storage, place, is_written)
-    raise ValueError

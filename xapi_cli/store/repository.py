@@ -108,17 +108,13 @@ class TokenRepository:
                     raise
                 self._record = None
                 if not self._is_read:
-                    self._fall_back(error)
+                    self.row, self._store = registry.NONE, open_store(registry.NONE, self.options)
+                    self.options.warn(
+                        f"{error.message}; the token is not stored (`xapi login --storage file`, or XAPI_STORAGE=file"
+                        " for all commands, stores it in a file that only you can read)"
+                    )
             self._is_read = True
         return self._record
-
-    def _fall_back(self, error: StoreError) -> None:
-        self.row = registry.NONE
-        self._store = open_store(self.row, self.options)
-        self.options.warn(
-            f"{error.message}; the token is not stored (`xapi login --storage file`, or XAPI_STORAGE=file for all"
-            " commands, stores it in a file that only you can read)"
-        )
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -172,10 +168,10 @@ class TokenRepository:
 
         if not self.row.is_persistent:
             return
-        store = KnownStore(self.row.name, registry.place_of(self.row, self.options), is_written)
+        store = KnownStore(self.row.name, registry.place_of(self.row, self.options))
         try:
-            if is_written or store._replace(is_written=True) not in self.index.stores(self.identity):
-                self.index.add(self.identity, store)
+            if store not in self.index.stores(self.identity):
+                self.index.add(self.identity, store._replace(is_written=is_written))
         except OSError as error:
             self.continue_without_state(error)  # without an entry, `logout` of this account still finds its record
 

@@ -124,3 +124,20 @@ def test_a_logout_is_possible_without_memory_left(redis_server: RedisServer, tmp
     with suppress(StoreError):  # it says that a login in progress may undo it
         repository.opened().delete(ME)
     assert repository.read() is None
+
+
+def test_the_permissions_in_the_documentation_suffice(redis_server: RedisServer, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "storage.md").read_text()
+    (rule,) = (line for line in page.splitlines() if line.startswith("ACL SETUSER xapi "))
+    redis_server.execute(*rule.replace(">PASSWORD", ">secret").split())
+    redis_server.execute("ACL", "SETUSER", "default", "off")
+    url = f"unix://xapi:secret@{redis_server.socket}"
+    repository = repository_in(redis_server, tmp_path, redis_url=url, redis_prefix="xapi")
+    repository.probe()
+    session = open_session(repository)
+    session.begin()
+    with session.locked(60):
+        session.failures.write(ME, "refused", b"{}")
+        assert session.write(RECORD)
+    assert (session.failures.read(ME, "refused"), session.failures.now() > 0) == (b"{}", True)
+    assert (repository.read(again=True), repository.opened().delete(ME)) == (Record(RECORD.token), True)

@@ -39,14 +39,7 @@ _TRANSIENT = frozenset(  # secret services raise them during startup, or occasio
         "SecretServiceNotAvailableException",
     }
 )
-# Why the macOS keychain refuses access, what the user can do, and what instead, by the status (SecBase.h). It grants
-# access to the program that stored an item: to this Python, until it is upgraded.
-_KEYCHAIN_HELPER = f"store the token with --storage helper and the helper osxkeychain, or {REMEDY}"
-_KEYCHAIN_REFUSALS: dict[object, tuple[str, str | None, str]] = {
-    -128: ("access to the keychain was denied", "allow it when macOS asks", _KEYCHAIN_HELPER),
-    -25293: ("the keychain denies access to this Python", None, _KEYCHAIN_HELPER),
-    -25308: ("the keychain is locked, and macOS cannot ask in this session", "run `security unlock-keychain`", REMEDY),
-}
+_KEYCHAIN_LOCKED = (-128, -25293, -25308)  # denied by the user, for this program, in this session (SecBase.h)
 
 
 def place(options: StoreOptions) -> dict[str, str]:
@@ -223,9 +216,12 @@ def _set_secret(backend: "KeyringBackend", service: str, username: str, text: st
 
 def _is_locked(error: BaseException) -> bool:
     """Return whether *error* shows that the keyring is locked, and that the user did not unlock it."""
-    kinds = {kind.__name__ for kind in (*type(error).__mro__, type(error.__cause__))}
+    cause = error.__cause__
+    kinds = {kind.__name__ for kind in (*type(error).__mro__, type(cause))}
     if kinds & {"KeyringLocked", "LockedException", "PromptDismissedException"}:
         return True
+    if type(cause).__module__.startswith("keyring.backends.macOS") and cause and cause.args:
+        return cause.args[0] in _KEYCHAIN_LOCKED
     return "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
 
 
@@ -233,13 +229,6 @@ def _store_error(action: str, error: BaseException, backend: "KeyringBackend | N
     """Return a StoreError for *error* of *backend*, without its text, which may contain secrets."""
     if isinstance(error, NotStored):
         return StoreError(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
-    cause = error.__cause__
-    status = (
-        cause.args[0] if type(cause).__module__.startswith("keyring.backends.macOS") and cause and cause.args else 0
-    )
-    if refusal := _KEYCHAIN_REFUSALS.get(status):
-        problem, remedy, alternative = refusal
-        return KeyringLocked(problem, hint=remedy, alternative=alternative)
     if _is_locked(error):
         return KeyringLocked("the keyring is locked", hint="unlock it", alternative=REMEDY)
     kinds = {kind.__name__ for kind in type(error).__mro__}
