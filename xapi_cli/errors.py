@@ -35,12 +35,13 @@ failure is a class here.
 import errno
 import os
 import signal
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # importing `typing` takes longer than this module
+from xapi_cli.hints import Hint, Run, joined, text, together
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Self
-
 
 UNAUTHORIZED = 401  # from the API: the token is rejected
 _RESOURCE_LIMITS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -51,13 +52,13 @@ class XapiError(Exception):
 
     exit_code = 1
     kind = "unexpected"
-    default_hint: str | None = None  # neutral: the server may have processed the request
+    default_hint: Hint | None = None  # neutral: the server may have processed the request
     is_of_line = False  # in `batch`, it is the result of its line; any other failure ends the batch
     is_stored = False  # in a journal: the request got a response, so it may have changed something
     is_shared = False  # of a login: other processes that wait for this login fail with it too
     context: "Mapping[str, object]" = {}  # noqa: RUF012 - never changed; `concerning` replaces it
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: Hint | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -77,7 +78,13 @@ class XapiError(Exception):
         return made
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.hint}" if self.hint else self.message
+        return text(together(self.message, "; ", self.hint) if self.hint else self.message)
+
+    @property
+    def advice(self) -> Hint:
+        """The message and the hint, or else the default one, as it is printed."""
+        hint = self.hint or self.default_hint
+        return together(self.message, "; ", hint) if hint else self.message
 
 
 class FilterError(XapiError):
@@ -155,7 +162,7 @@ class LoginRefused(AuthenticationError):
     than the API.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, has_error_code: bool = True) -> None:
+    def __init__(self, message: str, *, hint: Hint | None = None, has_error_code: bool = True) -> None:
         super().__init__(message, hint=hint)
         self.has_error_code = has_error_code
 
@@ -187,13 +194,13 @@ class NetworkError(XapiError):
 
     exit_code = 11
     kind = "network"
-    default_hint = "run `xapi doctor` to check the connection"
+    default_hint: Hint | None = ("run ", Run("doctor"), " to check the connection")
     is_of_line = is_shared = True
     may_be_processed = False
     may_be_complete = False  # of a truncated body: only its content coding shows whether it is
 
     def __init__(
-        self, message: str, *, hint: str | None = None, sent: bool = False, headers_received: bool = False
+        self, message: str, *, hint: Hint | None = None, sent: bool = False, headers_received: bool = False
     ) -> None:
         super().__init__(message, hint=hint)
         self.sent = sent
@@ -222,7 +229,7 @@ class TimeoutExpired(XapiError):
     is_of_line = is_shared = True
     may_be_processed = False
 
-    def __init__(self, message: str, *, hint: str | None = None, sent: bool = False) -> None:
+    def __init__(self, message: str, *, hint: Hint | None = None, sent: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.sent = sent
 
@@ -237,8 +244,9 @@ class StoreError(XapiError):
     exit_code = 13
     kind = "storage"
 
-    def __init__(self, message: str, *, hint: str | None = None, alternative: str | None = None) -> None:
-        super().__init__(message, hint=f"{hint}, or {alternative}" if hint and alternative else hint or alternative)
+    def __init__(self, message: str, *, hint: Hint | None = None, alternative: Hint | None = None) -> None:
+        hints = [each for each in (hint, alternative) if each]
+        super().__init__(message, hint=joined(", or ", hints) if hints else None)
         self.remedy, self.alternative = hint, alternative
 
 
@@ -255,7 +263,7 @@ class CommandError(XapiError):
     exit_code = 126  # as in shells (POSIX, "2.8.2 Exit Status for Commands")
     kind = "command"
 
-    def __init__(self, message: str, *, hint: str | None = None, is_missing: bool = False) -> None:
+    def __init__(self, message: str, *, hint: Hint | None = None, is_missing: bool = False) -> None:
         super().__init__(message, hint=hint)
         if is_missing:
             self.exit_code = 127

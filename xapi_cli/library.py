@@ -1,10 +1,9 @@
 """The Python API: an `httpx.Client` with base URL, token and automatic login built in."""
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError, XapiError
+from xapi_cli.hints import Hint
 from xapi_cli.http import authorization, decoding, urls
 from xapi_cli.http.httpx_transport import converted_response, timeouts_of
 from xapi_cli.http.messages import USER_AGENT, Response
@@ -20,7 +20,7 @@ from xapi_cli.http.transport import Transport, open_transport
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.spool import Text
 from xapi_cli.runtime import Runtime
-from xapi_cli.settings.table import LIBRARY_PARAMETERS, SETTINGS
+from xapi_cli.settings.table import LIBRARY_PARAMETERS
 from xapi_cli.system.render import printable
 from xapi_cli.system.terminal import Terminal
 
@@ -40,36 +40,20 @@ def open_client(profile: str | None = None, **overrides: str | float | bool | os
     from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
     all other statuses.
     """
-    with _naming_parameters():
-        runtime = _LibraryRuntime(profile, overrides)
+    runtime = _LibraryRuntime(profile, overrides)
+    with _texts(runtime):
         return _LibraryClient(runtime, runtime.tokens())
 
 
 @contextmanager
-def _naming_parameters() -> Iterator[None]:
-    """Replace the flags of commands in the text of a failure with the parameters of `open_client`."""
+def _texts(runtime: Runtime) -> Iterator[None]:
+    """Let the hint of a failure be a text, with the parameters of `open_client` in place of flags."""
     try:
         yield
     except XapiError as error:
-        error.message = _with_parameters(error.message)
-        error.hint = error.hint and _with_parameters(error.hint)
+        hint = error.hint or error.default_hint
+        error.hint = None if hint is None else runtime.terminal.text(hint)
         raise
-
-
-def _with_parameters(text: str) -> str:
-    """Return *text* with parameters in place of flags, except in the commands that it suggests."""
-    return _flag_pattern().sub(lambda found: _parameter_of_flag().get(found[0], found[0]), text)
-
-
-@cache
-def _parameter_of_flag() -> dict[str, str]:
-    names = ("profile", *LIBRARY_PARAMETERS)
-    return {flag: name for name in names for flag in SETTINGS[name].flags}
-
-
-@cache
-def _flag_pattern() -> re.Pattern[str]:
-    return re.compile(rf"`[^`]*`|(?<![\w-])(?:{'|'.join(_parameter_of_flag())})(?![\w-])")
 
 
 class _LibraryRuntime(Runtime):
@@ -84,6 +68,7 @@ class _LibraryRuntime(Runtime):
         super().__init__(os.environ, terminal=_LogTerminal(os.environ, has_streams=False))
         given = {name: str(value) for name, value in overrides.items() if value is not None}
         self.command = "library"
+        self.option = str  # a parameter has the name of its setting
         self.flags = {"profile": profile, "no_input": "1", **given}
 
     @cached_property
@@ -102,26 +87,27 @@ class _LibraryRuntime(Runtime):
 class _LogTerminal(Terminal):
     """Log to the logger `xapi_cli` what commands write to stderr."""
 
-    def note(self, text: str) -> None:
-        """Log *text*, a message about what xapi did, at level INFO."""
+    def note(self, message: Hint) -> None:
+        """Log a message about what xapi did, at level INFO."""
         import logging
 
-        logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(_with_parameters(text))))
+        logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(self.text(message))))
 
-    def warn(self, text: str, *, repeats: bool = False) -> None:
-        """Log the warning *text*, once unless it *repeats*."""
+    def warn(self, message: Hint, *, repeats: bool = False) -> None:
+        """Log a warning, once unless it *repeats*."""
         import logging
 
+        text = self.text(message)
         if repeats or text not in self._warned:
             self._warned.add(text)
-            logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(_with_parameters(text))))
+            logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(text)))
 
 
 class _LibraryClient(httpx.Client):
     """Resolve URLs by the rules of PATH; refuse a URL or redirect that leads to another origin."""
 
     def __init__(self, runtime: _LibraryRuntime, tokens: TokenSource) -> None:
-        self._root = runtime.base_url
+        self._root, self._runtime = runtime.base_url, runtime
         super().__init__(
             base_url=self._root,
             transport=_ApiTransport(runtime, tokens),
@@ -134,13 +120,13 @@ class _LibraryClient(httpx.Client):
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
         """Return the request for *url*, resolved against the base URL; raises UsageError if *url* is not valid."""
-        with _naming_parameters():
+        with _texts(self._runtime):
             target = urls.resolve(self._root, str(url))
         return super().build_request(method, target, **more)
 
     def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
         """Return the response to *request*; raises the exceptions of `xapi_cli.errors`."""
-        with _naming_parameters():
+        with _texts(self._runtime):
             return super().send(request, **more)
 
     def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
@@ -208,7 +194,7 @@ class _ApiTransport(httpx.BaseTransport):
             message = f"{request.method} {urls.displayed(request.url.path)} responded with 401"
             raise TokenRejected(message, hint=self._tokens.advice())
         response = converted_response(outcome.response)
-        response.stream = _NamedStream(outcome.response)
+        response.stream = _NamedStream(outcome.response, self._runtime)
         return response
 
     def close(self) -> None:
@@ -218,11 +204,11 @@ class _ApiTransport(httpx.BaseTransport):
 class _NamedStream(httpx.SyncByteStream):
     """The body of *response*; failures name the parameters of `open_client`."""
 
-    def __init__(self, response: Response) -> None:
-        self._response = response
+    def __init__(self, response: Response, runtime: _LibraryRuntime) -> None:
+        self._response, self._runtime = response, runtime
 
     def __iter__(self) -> Iterator[bytes]:
-        with _naming_parameters():
+        with _texts(self._runtime):
             yield from self._response.decoded()
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xapi_cli.hints import Option, Run
 from xapi_cli.settings import config_file, resolve
 from xapi_cli.system.render import pasteable, printable
 from xapi_cli.system.terminal import Terminal
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.passwords import PasswordCommand, PasswordSources
     from xapi_cli.auth.token_source import Perform, TokenSource
-    from xapi_cli.errors import XapiError
     from xapi_cli.http.httpx_transport import HttpxTransport
     from xapi_cli.http.log import RequestLog
     from xapi_cli.http.messages import Request, Response
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from xapi_cli.system.files import StateDirectory
     from xapi_cli.system.lock import LockUnavailable
     from xapi_cli.tokens import Identity, Token
-
-# The commands in hints that get an option of the current command. Each option is inserted before the earlier ones.
-_COMMANDS_IN_HINTS = {
-    "storage": "login",
-    "base_url": "login",
-    "username": "login",
-    "profile": r"login|api (?:load|list|show|diff)|profile set",
-}
 
 
 class Runtime:
@@ -49,10 +41,12 @@ class Runtime:
         self.command = ""  # its name, for the log
         self.environ = environ
         self.terminal = terminal or Terminal(environ)
+        self.terminal.shown = self.shown
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
         self.suggests_login = True
         self.verbose = False
+        self.option: Callable[[str], str] = lambda name: str(Option(name))  # what messages call the flag of a setting
         self.keeps_connections = True  # of logins and other requests of `transport`
         self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
@@ -65,7 +59,11 @@ class Runtime:
     def settings(self) -> "Settings":
         """The settings from flags, environment and config file."""
         found = resolve.resolve(
-            self.flags, self.environ, may_create_profile=self.may_create_profile, or_log_in=self.suggests_login
+            self.flags,
+            self.environ,
+            may_create_profile=self.may_create_profile,
+            or_log_in=self.suggests_login,
+            option=self.option,
         )
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password, found.token)
@@ -117,34 +115,24 @@ class Runtime:
         has_socket = sys.platform == "win32" or self.environ.get("XAPI_PROXY_SOCKET")  # Windows has none
         return bool(has_socket) and found is not None and is_loopback(urls.origin(found)[1])
 
-    def with_profile(self, hint: str | None) -> str | None:
-        """Return *hint* with the profile that an option selects added to the commands in it that use a profile.
+    def shown(self, part: "Run | Option", *, profile: str | None = None) -> str:
+        """Return the text of a command or flag in a hint.
 
-        `xapi login` also gets the other options of this command that select the account and where its token is. A hint
-        about the scheme of the base URL names the one to write.
+        A command gets the *profile*, by default the one that a flag selects; `login` also the other flags that select
+        the account and its storage.
         """
-        if hint and hint.startswith("check the scheme "):
-            from xapi_cli.http import urls
-
-            return urls.with_assumed_scheme(hint, self.flags.get("base_url") or self.environ.get("XAPI_BASE_URL"))
-        settings: Settings | None = vars(self).get("settings")
-        if hint and settings and (settings.password_command_mismatch or settings.headers_mismatch):
-            hint = _with_option(hint, "profile", self.flags.get("profile") or "NAME", "login")  # keeps the settings
-        for key, commands in _COMMANDS_IN_HINTS.items():
-            if hint and (value := self.flags.get(key)):
-                hint = _with_option(hint, key, value, commands)
-        return hint
-
-    def for_profile(self, text: str, name: str) -> str:
-        """Return *text* with --profile *name* added to the commands in it, unless this command selects that profile."""
-        found = config_file.load(self.config_path)
-        if name == resolve.selected_profile(self.flags, self.environ, found):
-            return self.with_profile(text) or text
-        return _with_option(text, "profile", name, _COMMANDS_IN_HINTS["profile"])
-
-    def complete_hint(self, failure: "XapiError") -> None:
-        """Give *failure* the hint with which it is reported: its own or the default, with the selected profile."""
-        failure.hint = self.with_profile(failure.hint or failure.default_hint)
+        if isinstance(part, Option):
+            return self.option(part.setting)
+        given = {**self.flags, "profile": profile or self.flags.get("profile")}
+        found: Settings | None = vars(self).get("settings")
+        is_login = part.command.partition(" ")[0] == "login"
+        if is_login and found and (found.password_command_mismatch or found.headers_mismatch):
+            given["profile"] = given["profile"] or "NAME"  # so that these settings of the profile are kept
+        if part.storage:
+            given["storage"] = part.storage
+        keys = ("profile", "username", "base_url", "storage") if is_login else ("profile",)
+        options = [_option(key, value) for key in keys if (value := given.get(key))]
+        return f"`{' '.join(['xapi', part.command, *filter(None, options)])}`"
 
     @property
     def max_time(self) -> float | None:
@@ -279,15 +267,12 @@ class Runtime:
         options = StoreOptions(
             self.state_directory,
             without_secrets(self.environ),  # a store may run programs
-            reports.warnings.append if reports else self._warn_of_store,
+            reports.warnings.append if reports else self.terminal.warn,
             reports.lock_failures.append if reports else self._warn_without_lock,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             settings=_store_settings(settings or self.settings),
         )
         return TokenRepository(identity, storage or self.settings.storage, options)
-
-    def _warn_of_store(self, text: str) -> None:
-        self.terminal.warn(self.with_profile(text) or text)
 
     def _warn_without_lock(self, error: "OSError | LockUnavailable") -> None:
         from xapi_cli.system.lock import state_error
@@ -451,24 +436,18 @@ class Runtime:
         )
 
 
-def _with_option(hint: str, key: str, value: str, commands: str) -> str:
-    """Return *hint* with the option of the setting *key* and its *value* in those of *commands* that lack it."""
-    import re
-
+def _option(key: str, value: str) -> str | None:
+    """Return the flag of the setting *key* with *value*, or None if a hint must not contain it."""
     from xapi_cli.errors import UsageError
     from xapi_cli.settings.table import SETTINGS
     from xapi_cli.store import registry
 
-    setting = SETTINGS[key]
     try:
-        setting.type.parse(value)
+        SETTINGS[key].type.parse(value)
     except UsageError:  # it may be a secret, such as the password in a URL
-        return hint
-    if key == "storage" and not registry.selected(value).is_persistent:
-        return hint
-    option = f"{setting.flags[0]} {pasteable(value)}"
-    without_option = rf"`xapi (?:{commands})(?=[ `])(?![^`]* {setting.flags[0]} )"
-    return re.sub(without_option, lambda found: f"{found[0]} {option}", hint)
+        return None
+    is_useless = key == "storage" and not registry.selected(value).is_persistent
+    return None if is_useless else f"{SETTINGS[key].flags[0]} {pasteable(value)}"
 
 
 def _store_settings(settings: "Settings") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import StoreError
+from xapi_cli.hints import Option
 
 MAX_RECORD = 256 * 1024  # characters; a record is little longer than its token, and 64 KiB are guaranteed for that
 _VERSION = 1  # of the text of a record
@@ -105,7 +106,7 @@ def encode_record(identity: Identity, record: Record) -> str:
         members["password"] = record.password
     text = json.dumps(members)
     if len(text) > MAX_RECORD:
-        raise StoreError("the token is too long to be stored", hint="use --storage none")
+        raise StoreError("the token is too long to be stored", hint=("use ", Option("storage"), " none"))
     return text
 
 

@@ -137,7 +137,7 @@ def test_a_rejected_token_stops_logins_for_a_minute_unless_it_is_accepted_later(
         if accepted:
             LoginFailures(records).delete_rejected_token(ME)
         if stops:
-            with pytest.raises(TokenRejected, match=r"rejected a new token .* wait 1 s or run `xapi login`"):
+            with pytest.raises(TokenRejected, match=r"rejected a new token .* wait 1 s, or run `xapi login`"):
                 LoginFailures(records).check_token(ME)
         else:
             LoginFailures(records).check_token(ME)

@@ -133,8 +133,8 @@ ERRORS = {
     ),
     "TLS to a plain http server": Error(
         "login", {**PASSWORD, "XAPI_BASE_URL": "https://{name}"}, 11,
-        "no TLS connection to {name}: the server does not use TLS on this port; check the scheme and"
-        " the port of the base URL",
+        "no TLS connection to {name}: the server does not use TLS on this port; check the scheme"
+        " (without one, it is https) and the port of the base URL",
     ),
     "a base URL with a wrong path": Error(
         "login", {**PASSWORD, "XAPI_BASE_URL": "{base}/v2"}, 4,

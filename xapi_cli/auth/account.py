@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from xapi_cli.auth.failures import LoginFailures
 from xapi_cli.auth.passwords import TYPED, PasswordSources, described, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
+from xapi_cli.hints import Hint, Run, together
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import AnotherLoggedIn, LockLost
 from xapi_cli.system.lock import LockTimeout
@@ -51,7 +52,7 @@ class Account:
         grant: Callable[[str, str], Token],
         passwords: PasswordSources,
         note: Callable[[str], None],
-        warn: Callable[[str], None],
+        warn: Callable[[Hint], None],
         now: Callable[[], datetime],
         timeout: float,
         deadline: float | None = None,
@@ -179,7 +180,7 @@ class Account:
         try:
             delete_passwords_elsewhere(self.repository)
         except TimeoutExpired as error:
-            self._warn(f"passwords of this account in other stores may not have been deleted: {error}")
+            self._warn(together("passwords of this account in other stores may not have been deleted: ", error.advice))
 
     def was_logged_out(self) -> bool:
         """Return whether the account is known to have been logged out since the last login began."""
@@ -191,7 +192,7 @@ class Account:
             with self._locked(required=False):
                 self._session.remember(password)
         except (StoreError, TimeoutExpired) as error:
-            self._warn(f"the password could not be stored: {error}")
+            self._warn(together("the password could not be stored: ", error.advice))
 
     # automatic login
     #
@@ -257,7 +258,7 @@ class Account:
         """
         record = self.repository.read(again=reason == "fresh")
         if self._session.was_logged_out():  # each waiting process would log in for itself, and store nothing
-            raise LoginNeeded(f"{name_of(self.identity)} was logged out in the meantime", hint="run `xapi login`")
+            raise LoginNeeded(f"{name_of(self.identity)} was logged out in the meantime", hint=("run ", Run("login")))
         if reason != "fresh":
             self._failures.check_token(self.identity)
         command = None if typed else self._passwords.command_key
@@ -303,19 +304,19 @@ class Account:
         except LockLost as error:
             if (newer := self.newer(stale)) is not None:
                 return newer
-            self._warn(f"the new token could not be stored: {error}")
+            self._warn(together("the new token could not be stored: ", error.advice))
         except (StoreError, TimeoutExpired) as error:
-            self._warn(f"the new token could not be stored: {error}")
+            self._warn(together("the new token could not be stored: ", error.advice))
         return None
 
     def _without_password(self, reason: Reason) -> LoginNeeded:
         row = self.repository.row
         hint = registry.password_hint(row)
         if row.is_persistent:
-            hint = f"{registry.login_hint(row)}, or {hint}"
+            hint = together(registry.login_hint(row), ", or ", hint)
         return self._not_logged_in(reason, "no password source is available", hint)
 
-    def _not_logged_in(self, reason: Reason, obstacle: str, hint: str) -> LoginNeeded:
+    def _not_logged_in(self, reason: Reason, obstacle: str, hint: Hint) -> LoginNeeded:
         return LoginNeeded(f"not logged in as {name_of(self.identity)}: {_REASONS[reason]}, and {obstacle}", hint=hint)
 
     def _origin(self, typed: str | None) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
 from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
+from xapi_cli.hints import Run, decoded, encoded
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class LoginFailures:
             if entry["mark"] == mark:
                 raise LoginRefused(
                     f"{entry['message']} less than a minute ago, so this password is not sent again",
-                    hint=f"correct {origin}, wait {self._seconds_left(entry)} s, or run `xapi login`",
+                    hint=(f"correct {origin}, wait {self._seconds_left(entry)} s, or run ", Run("login")),
                 )
 
     def record_rejected_password(self, identity: Identity, error: LoginRefused, password: str) -> None:
@@ -84,14 +85,14 @@ class LoginFailures:
             if command is None or entry["mark"] != _fingerprint(command, str(entry.get("salt"))):
                 return
             kinds = _OF_COMMANDS
-        message, hint = entry.get("message"), entry.get("hint")
+        message, hint = entry.get("message"), decoded(entry.get("hint"))
         for kind in kinds:
-            if entry.get("kind") == kind.__name__ and isinstance(message, str) and isinstance(hint, str | None):
+            if entry.get("kind") == kind.__name__ and isinstance(message, str):
                 raise kind(f"{message} (reported by another xapi process)", hint=hint)
 
     def record_failed(self, identity: Identity, error: XapiError, *, command: str | None = None) -> None:
         """Record, for waiting processes, that a login failed with *error*, because of *command* if it is given."""
-        entry = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        entry = {"kind": type(error).__name__, "message": error.message, "hint": encoded(error.hint)}
         if command is not None:
             salt = os.urandom(16).hex()
             self._write(identity, "failed", {**entry, "salt": salt, "mark": _fingerprint(command, salt)})
@@ -105,8 +106,10 @@ class LoginFailures:
         if (entry := self._read(identity, "rejected")) is not None:
             raise TokenRejected(
                 "the API rejected a new token less than a minute ago, so xapi does not log in automatically",
-                hint="check the base URL and the rights of the account, then"
-                f" wait {self._seconds_left(entry)} s or run `xapi login`",
+                hint=(
+                    f"check the base URL and the rights of the account, wait {self._seconds_left(entry)} s, or run ",
+                    Run("login"),
+                ),
             )
 
     def record_rejected_token(self, identity: Identity) -> None:

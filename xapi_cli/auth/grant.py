@@ -22,6 +22,7 @@ from xapi_cli.errors import (
     ServerStatusError,
     XapiError,
 )
+from xapi_cli.hints import Run
 from xapi_cli.http import retry, urls
 from xapi_cli.http.messages import USER_AGENT
 from xapi_cli.http.timeouts import time_limit
@@ -98,7 +99,7 @@ def request_token(
             return parse(_read_limited(response, url), requested_at, url)
         except NetworkError as error:
             if RESEND in (error.hint, error.default_hint):
-                error.hint = "run `xapi login` to log in again"
+                error.hint = ("run ", Run("login"), " to log in again")
             error.concerning(status=response.status_code, method="POST", url=url)
             raise
 

@@ -25,6 +25,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli.errors import UNAUTHORIZED, AuthenticationError, LoginRefused, UsageError, XapiError
+from xapi_cli.hints import Hint, Run
 from xapi_cli.system.render import printable
 from xapi_cli.tokens import Token, is_access_token
 
@@ -137,7 +138,7 @@ class TokenSource:
             used.is_rejection_recorded, used.is_acceptance_recorded = True, False
             self._account.record_rejection(used.token)
 
-    def advice(self) -> str:
+    def advice(self) -> Hint:
         """Return a hint for the user about a final 401."""
         if self._supplied:
             variable = self._supplied.variable
@@ -145,7 +146,7 @@ class TokenSource:
         if self._used and self._used.succeeded_at > float("-inf"):
             return "the API accepts the token for other requests: check whether the account has the rights for this one"
         if self._account and not self._account.automatic:
-            return "omit --no-login, or run `xapi login`"
+            return "omit --no-login, or run ", Run("login")
         return "the token was fresh: check the base URL and the rights of the account"
 
     def _first(self) -> Token:

@@ -28,7 +28,6 @@ def report(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(failure, OutputError | ClosedPipe):
         discard_stdout()
     if not isinstance(failure, ClosedPipe | Interrupted):
-        runtime.complete_hint(failure)
         runtime.terminal.fail(failure)
     if failure.exit_code == XapiError.exit_code and runtime.environ.get("XAPI_DEBUG") == "1":
         runtime.terminal.log(_traceback(error))

@@ -9,6 +9,7 @@ import typer
 from xapi_cli.auth.account import Account, name_of
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
+from xapi_cli.hints import Run, together
 from xapi_cli.http import urls
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import SETTINGS
@@ -162,20 +163,13 @@ def _accepts(runtime: "Runtime", base_url: str) -> bool:
 
 def _prompt_for_base_url(runtime: "Runtime", default: str = "") -> str:
     """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
-    given: list[str] = []
-
-    def parsed(text: str) -> str:
-        given.append(text)
-        return urls.base_url(text)
-
     while True:
-        base_url = _prompt(runtime, "Base URL of the API", parsed, default)
+        base_url = _prompt(runtime, "Base URL of the API", urls.base_url, default)
         try:
             if _accepts(runtime, base_url):
                 return base_url
         except (NetworkError, TimeoutExpired) as error:
-            error.hint = urls.with_assumed_scheme(error.hint, given[-1])
-            runtime.terminal.warn(str(error), repeats=True)
+            runtime.terminal.warn(error.advice, repeats=True)
 
 
 def _prompt(runtime: "Runtime", what: str, check: Callable[[str], str], default: str = "") -> str:
@@ -185,7 +179,7 @@ def _prompt(runtime: "Runtime", what: str, check: Callable[[str], str], default:
         try:
             return check(runtime.terminal.prompt(question).strip() or default)
         except UsageError as error:
-            runtime.terminal.warn(str(error), repeats=True)
+            runtime.terminal.warn(error.advice, repeats=True)
 
 
 def _log_in_with_prompts(
@@ -234,7 +228,7 @@ def _password(runtime: "Runtime", account: Account) -> tuple[str, str]:
         return record.password, passwords.REMEMBERED
     raise LoginNeeded(
         f"no password for {name_of(account.identity)}",
-        hint="use --password-stdin, set XAPI_PASSWORD, or run `xapi login` on a terminal",
+        hint=("use --password-stdin, set XAPI_PASSWORD, or run ", Run("login"), " on a terminal"),
     )
 
 
@@ -284,15 +278,12 @@ def _write_profile(runtime: "Runtime", identity: Identity, to_store: dict[str, o
     try:
         runtime.edit_config(change)
     except (OutputError, UsageError) as error:
-        terminal.warn(f"the profile could not be written: {error}")
+        terminal.warn(together("the profile could not be written: ", error.advice))
         return False
     for key, reason in unusable.items():
         if reason:
-            removed = (
-                f"the setting {key} of profile {name} was removed: {reason};"
-                f" to use it there too, set it again with `xapi profile set {key}`"
-            )
-            terminal.warn(runtime.with_profile(removed) or removed)
+            removed = f"the setting {key} of profile {name} was removed: {reason}; to use it there too, "
+            terminal.warn((f"{removed}set it again with ", Run(f"profile set {key}")))
     changes = [
         f"the {SETTINGS[key].title} changed from {before[key]} to {value}"
         for key, value in identity._asdict().items()
@@ -334,11 +325,8 @@ def _report_storage_of_later_commands(runtime: "Runtime", *, is_written: bool) -
     elif value and is_written and runtime.terminal.interactive:
         profile = config_file.load(runtime.config_path).profiles.get(runtime.settings.profile, {})
         if (profile.get("storage") or registry.AUTO) != used:
-            what = (
-                f"{variable} is not stored in the profile;"
-                f" set it for later commands too, or run `xapi profile set storage {used}`"
-            )
-            runtime.terminal.note(runtime.with_profile(what) or what)
+            what = f"{variable} is not stored in the profile; set it for later commands too, or run "
+            runtime.terminal.note((what, Run(f"profile set storage {used}")))
 
 
 def _profile_without_flag(runtime: "Runtime") -> str:

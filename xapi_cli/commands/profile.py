@@ -15,6 +15,7 @@ import typer
 from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.feature_table import hooks
+from xapi_cli.hints import Hint, Run, text
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.render import instant, printable, relative
@@ -111,8 +112,8 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
     else:
         runtime.terminal.print(table([(key, _cell(value)) for key, value in profile.items()], runtime.terminal.style))
     if selected not in found.profiles:
-        note = f"profile {selected} has no settings; `xapi login` writes them"
-        runtime.terminal.note(runtime.for_profile(note, selected))
+        login = runtime.shown(Run("login"), profile=name)
+        runtime.terminal.note(f"profile {selected} has no settings; {login} writes them")
 
 
 @settings_flags(*MESSAGES)
@@ -322,13 +323,14 @@ class _Tokens:
             try:
                 self._found[*place, identity], warnings = self._read(identity, settings)
             except XapiError as error:
-                self._found[*place, identity], warnings = ("unknown", None), [str(error)]
+                self._found[*place, identity], warnings = ("unknown", None), [error.advice]
             for warning in warnings:
                 self._failed.add(place)
-                self._runtime.terminal.warn(f"profile {profile}: {self._runtime.for_profile(warning, profile)}")
+                of_profile = text(warning, lambda part: self._runtime.shown(part, profile=profile))
+                self._runtime.terminal.warn(f"profile {profile}: {of_profile}")
         return self._found[*place, identity]
 
-    def _read(self, identity: Identity, settings: "Settings") -> "tuple[tuple[str, datetime | None], Collection[str]]":
+    def _read(self, identity: Identity, settings: "Settings") -> "tuple[tuple[str, datetime | None], Collection[Hint]]":
         from xapi_cli.auth.account import state_of
         from xapi_cli.store.repository import StoreReports
 

@@ -23,6 +23,7 @@ from xapi_cli.errors import (
     TokenRejected,
     UsageError,
 )
+from xapi_cli.hints import Hint
 from xapi_cli.settings import values
 from xapi_cli.settings.table import other_tokens
 from xapi_cli.store import registry
@@ -139,7 +140,7 @@ def status(
     repository: TokenRepository | None = None
     if supplied := runtime.supplied_token():
         token, subject = Token(supplied), _supplied_subject(runtime)
-        hint = f"replace the token, or unset {subject.variable}"
+        hint: Hint = f"replace the token, or unset {subject.variable}"
     else:
         account = runtime.account(automatic=False)
         token, repository = account.stored(), account.repository
@@ -249,7 +250,7 @@ def _table(runtime: "Runtime", state: State, token: Token | None, subject: _Subj
     return table(rows, runtime.terminal.style)
 
 
-def _error(state: State, hint: str) -> AuthenticationError:
+def _error(state: State, hint: Hint) -> AuthenticationError:
     match state:
         case "short":
             return AuthenticationError("the token has less time left than --min-ttl requires", hint=hint)

@@ -4,16 +4,17 @@ import errno
 import socket
 import ssl
 
+from xapi_cli.hints import Hint, Option
 from xapi_cli.http.urls import BASE_URL, CHECK_SCHEME
 from xapi_cli.system.render import printable
 
 CLOSED = "connection closed by the server"
 _CHECK_CLOCK = "check the clock of this computer, or ask the operators for a new certificate"
-_CHECK_CA = "if you trust its CA, pass the CA's certificate with --ca-bundle"
-_CHECK_NAME = f"check the host in {BASE_URL}"
+_CHECK_CA = ("if you trust its CA, pass the CA's certificate with ", Option("ca_bundle"))
+_CHECK_NAME = ("check the host in ", BASE_URL)
 _CHECK_ONLINE = "check that this computer is online"
 
-_CERTIFICATE = {  # X509_V_ERR_*, by number: the ssl module has no names for them
+_CERTIFICATE: dict[int, tuple[str, Hint]] = {  # X509_V_ERR_*, by number: the ssl module has no names for them
     9: ("the server's certificate is not valid yet", "check the clock of this computer"),
     10: ("the server's certificate has expired", _CHECK_CLOCK),
     18: ("the server's certificate is self-signed", _CHECK_CA),
@@ -33,7 +34,7 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
     -67843: _CERTIFICATE[20],
 }
 _CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
-_TLS = {  # OpenSSL's reasons
+_TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",
         CHECK_SCHEME,
@@ -62,10 +63,10 @@ _SYSTEM = {
     errno.ENFILE: "too many open files",
 }
 _CHECK_LIMIT = "check the limit of open files with `ulimit -n`"
-_SYSTEM_HINTS = {
+_SYSTEM_HINTS: dict[int, Hint] = {
     errno.EMFILE: _CHECK_LIMIT,
     errno.ENFILE: _CHECK_LIMIT,
-    errno.ECONNREFUSED: f"check the host and port of {BASE_URL}, and whether the server is running",
+    errno.ECONNREFUSED: ("check the host and port of ", BASE_URL, ", and whether the server is running"),
     errno.EHOSTUNREACH: _CHECK_ONLINE,
     errno.ENETUNREACH: _CHECK_ONLINE,
     errno.ENETDOWN: _CHECK_ONLINE,
@@ -83,7 +84,7 @@ def requires_certificate(error: OSError) -> bool:
     return isinstance(error, ssl.SSLError) and error.reason == _CERTIFICATE_REQUIRED
 
 
-def describe_error(error: OSError) -> tuple[str, str | None]:
+def describe_error(error: OSError) -> tuple[str, Hint | None]:
     """Return a description of *error* and a hint; None if there is no hint."""
     if isinstance(error, socket.gaierror):
         return _resolution_error(error)
@@ -95,7 +96,7 @@ def describe_error(error: OSError) -> tuple[str, str | None]:
     return reason, _SYSTEM_HINTS.get(error.errno or 0)
 
 
-def _resolution_error(error: socket.gaierror) -> tuple[str, str | None]:
+def _resolution_error(error: socket.gaierror) -> tuple[str, Hint | None]:
     if error.errno in _NO_SUCH_HOST:
         return "no such host", _CHECK_NAME
     if error.errno == socket.EAI_AGAIN:
@@ -103,12 +104,12 @@ def _resolution_error(error: socket.gaierror) -> tuple[str, str | None]:
     return f"name resolution failed ({_clause(error.strerror or 'no reason given')})", None
 
 
-def _certificate_error(error: ssl.SSLCertVerificationError) -> tuple[str, str | None]:
+def _certificate_error(error: ssl.SSLCertVerificationError) -> tuple[str, Hint | None]:
     known = _CERTIFICATE.get(error.verify_code)
     return known or (f"the server's certificate is not trusted ({_clause(str(error.verify_message))})", _CHECK_CA)
 
 
-def _tls_error(error: ssl.SSLError) -> tuple[str, str | None]:
+def _tls_error(error: ssl.SSLError) -> tuple[str, Hint | None]:
     is_end = isinstance(error, ssl.SSLEOFError)  # its reason depends on the version of OpenSSL
     name = "UNEXPECTED_EOF_WHILE_READING" if is_end else error.reason or ""  # OpenSSL does not always give one
     details = f" ({_clause(name.replace('_', ' ').lower())})" if name else ""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from xapi_cli.errors import NetworkError, XapiError
+from xapi_cli.hints import Hint, together
 
 TOO_MANY_REQUESTS = 429
 STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
@@ -92,9 +93,9 @@ def refusal(method: str) -> str:
     return f"--retry does not repeat a {method}"
 
 
-def explained(hint: str | None, refusal: str | None) -> str | None:
+def explained(hint: Hint | None, refusal: str | None) -> Hint | None:
     """Return *hint* with *refusal*, why a request was not retried, in parentheses; either may be missing."""
-    return f"{hint} ({refusal})" if hint and refusal else hint or refusal
+    return together(hint, f" ({refusal})") if hint and refusal else hint or refusal
 
 
 def why_retries_ended(status: int, raw_headers: RawHeaders, retries: int, *, deadline: float | None) -> str | None:

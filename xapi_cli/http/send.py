@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import UNAUTHORIZED, NetworkError, RedirectError
+from xapi_cli.hints import Hint, Option, replaced
 from xapi_cli.http import authorization, decoding, retry, urls
 from xapi_cli.http.messages import USER_AGENT, Request, Response, build_request
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         def record_rejection(self) -> None:
             """Record a final 401."""
 
-        def advice(self) -> str:
+        def advice(self) -> Hint:
             """Return a hint for the user about a final 401."""
 
     class Body(Protocol):
@@ -161,8 +162,8 @@ class Sender:
             if isinstance(response, NetworkError):
                 if _is_transient(response) and self._wait_to_retry(call, response):
                     continue
-                if not to_api and response.hint:
-                    response.hint = response.hint.replace(urls.BASE_URL, f"the redirect of {redirected_by}")
+                if not to_api:
+                    response.hint = replaced(response.hint, urls.BASE_URL, f"the redirect of {redirected_by}")
                 response.hint = retry.explained(response.hint, self._refused_retry(call, response))
                 raise response
             try:
@@ -334,8 +335,8 @@ def redirected_call(
         headers = [header for header in call.headers if not header[0].lower().startswith("content-")]
         return next_call._replace(method="GET", headers=headers, body=None)
     if call.body is not None and not urls.same_origin(url, base_url):
-        hint = f"if you trust it, use --base-url {urls.root(url)}"
-        raise RedirectError(f"{message}: a body is not sent to another origin", hint=hint)
+        trust = ("if you trust it, use ", Option("base_url"), f" {urls.root(url)}")
+        raise RedirectError(f"{message}: a body is not sent to another origin", hint=trust)
     return next_call
 
 

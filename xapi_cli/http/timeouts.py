@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import TimeoutExpired
+from xapi_cli.hints import Option
 from xapi_cli.system.render import decimal
 
 _MAX_POLL_INTERVAL = 0.5  # seconds of one system call; on Windows, Ctrl-C takes effect only between calls
@@ -58,5 +59,5 @@ class Wait:
 
     def _expired(self, when: str, setting: str) -> TimeoutExpired:
         phase = f" ({self.phase})" if self.phase else ""
-        hint = f"raise {setting} to wait longer" if setting.startswith("--") else None
+        hint = ("raise ", Option(setting[2:]), " to wait longer") if setting.startswith("--") else None
         return TimeoutExpired(f"{self._missing()} {when}{phase}", hint=hint)

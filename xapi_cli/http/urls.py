@@ -10,6 +10,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
+from xapi_cli.hints import Hint, Option
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable, shortened
 
@@ -18,8 +19,8 @@ Origin = tuple[str, str, int]  # scheme, host (without brackets) and port
 DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
 REPORT_TO_OPERATORS = "report this to the operators of the server"
-CHECK_SCHEME = f"check the scheme and the port of {BASE_URL}"
-ONLY_PATH = "use only the path, or set --base-url"  # the hint for a PATH on another server
+CHECK_SCHEME = ("check the scheme (without one, it is https) and the port of ", BASE_URL)
+ONLY_PATH = ("use only the path, or set ", Option("base_url"))  # the hint for a PATH on another server
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
@@ -42,7 +43,7 @@ _MAX_NAME_LENGTH = 253  # RFC 1035, 2.3.4, without the trailing dot
 class InvalidURL(Exception):
     """A URL is not valid; *problem* is a predicate, to which the caller that reports the error adds the subject."""
 
-    def __init__(self, problem: str, hint: str | None = None) -> None:
+    def __init__(self, problem: str, hint: Hint | None = None) -> None:
         super().__init__(problem)
         self.hint = hint
 
@@ -73,13 +74,6 @@ def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
             f"the URL has {len(url):,} characters, the limit is {_MAX_LENGTH:,}", hint="send the data as a body"
         )
     return url
-
-
-def with_assumed_scheme(hint: str | None, given: str | None) -> str | None:
-    """Return *hint* for a base URL that was *given* like this: without a scheme, https was assumed."""
-    if hint != CHECK_SCHEME or not given or "://" in given:
-        return hint
-    return f"write http://{given}, because https is assumed without a scheme"
 
 
 def join(url: str, location: str) -> str:

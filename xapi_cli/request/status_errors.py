@@ -11,6 +11,7 @@ from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.system.render import shortened
 
 if TYPE_CHECKING:
+    from xapi_cli.hints import Hint
     from xapi_cli.http.send import Tokens
 
 _CLIENT_HINTS = {
@@ -103,7 +104,7 @@ def _status_error(outcome: Outcome, tokens: "Tokens | None", message: str, *, ch
         return outcome.refused_redirect
     failure = errors.of_status(status)
     if failure is not None and issubclass(failure, RedirectError):
-        hint: str | None = "the response has no Location that can be followed"
+        hint: Hint | None = "the response has no Location that can be followed"
     else:
         is_of_server = failure is not None and issubclass(failure, ServerStatusError)
         hint = _server_hint(response) if is_of_server else _hint(outcome)

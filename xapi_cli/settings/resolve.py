@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli.errors import UsageError
+from xapi_cli.hints import Option, Run, together
 from xapi_cli.settings import config_file, values
 from xapi_cli.settings.table import SETTINGS, Settings
 from xapi_cli.system.render import pasteable, printable
@@ -15,25 +16,29 @@ Flags = Mapping[str, str | None]
 
 
 def resolve(
-    flags: Flags, environ: Mapping[str, str], *, may_create_profile: bool = False, or_log_in: bool = True
+    flags: Flags,
+    environ: Mapping[str, str],
+    *,
+    may_create_profile: bool = False,
+    or_log_in: bool = True,
+    option: Callable[[str], str] = lambda name: str(Option(name)),
 ) -> Settings:
-    """Return the settings from *flags*, *environ* and the config file.
+    """Return the settings from *flags*, *environ* and the config file; *option* names the flag of a setting.
 
     Raises UsageError, which names the invalid value, for a value that is not usable and, unless *may_create_profile*,
     for a profile that does not exist; *or_log_in* adds `xapi login`, which creates it, to the hint of that error.
     """
     path = config_file.config_path(environ)
     found = config_file.load(path)
-    name = selected_profile(flags, environ, found)
+    name = selected_profile(flags, environ, found, option)
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
-        otherwise = None if or_log_in else "give --base-url and --username instead" if flags.get("profile") else ""
+        account = f"give {option('base_url')} and {option('username')} instead" if flags.get("profile") else ""
+        otherwise = None if or_log_in else account
         error = missing_profile(name, found, otherwise)
-        place = (
-            "" if flags.get("profile") else f"{_selector_of_profile(flags, environ)}: "
-        )  # what the user did not type
+        place = "" if flags.get("profile") else f"{_selector_of_profile(flags, environ, option)}: "
         raise UsageError(f"{place}{error.message}", hint=error.hint)
-    sources = _Sources(flags, environ, name, profile or {}, path.parent)
+    sources = _Sources(flags, environ, name, profile or {}, path.parent, option)
     keys = [key for key in sources.given() if key != "profile"]
     settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
     _check_owner_of_secrets(settings, sources)
@@ -76,15 +81,20 @@ def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, st
     return {key: value for key in sources.given() if key in keys and (value := sources.value(key)) is not None}
 
 
-def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
+def selected_profile(
+    flags: Flags,
+    environ: Mapping[str, str],
+    found: config_file.Config,
+    option: Callable[[str], str] = lambda name: str(Option(name)),
+) -> str:
     """Return the name of the selected profile, which may not exist; raise UsageError if the name is not valid."""
     (variable,) = SETTINGS["profile"].variables
     if flags.get("profile") == "":
-        raise empty_option("--profile")
+        raise empty_option(option("profile"))
     name = flags.get("profile") or environ.get(variable) or found.default_profile
     if not name:
         return "default"
-    return str(prefixed(_selector_of_profile(flags, environ), values.profile_name, name))
+    return str(prefixed(_selector_of_profile(flags, environ, option), values.profile_name, name))
 
 
 def missing_profile(name: str, found: config_file.Config, otherwise: str | None = None) -> UsageError:
@@ -101,11 +111,11 @@ def missing_profile(name: str, found: config_file.Config, otherwise: str | None 
     return UsageError(f"profile {printable(name)!r} does not exist", hint=hint)
 
 
-def _selector_of_profile(flags: Flags, environ: Mapping[str, str]) -> str:
+def _selector_of_profile(flags: Flags, environ: Mapping[str, str], option: Callable[[str], str]) -> str:
     """Return the name of what selects the profile: the flag, the variable, or the key of the config file."""
     row = SETTINGS["profile"]
     if flags.get("profile"):
-        return row.flags[0]
+        return option("profile")
     (variable,) = row.variables
     return variable if environ.get(variable) else str(row.top_level_key)
 
@@ -123,8 +133,9 @@ def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:
 def missing(name: str, *, or_log_in: bool = True) -> UsageError:
     """Return the error for the setting *name*, which has no value; *or_log_in* adds `xapi login` to the hint."""
     setting = SETTINGS[name]
-    flag, variable = setting.flags[0], setting.variables[0]
-    hint = f"give {flag}, set {variable}, or run `xapi login`" if or_log_in else f"give {flag}, or set {variable}"
+    variable = setting.variables[0]
+    log_in = (f", set {variable}, or run ", Run("login")) if or_log_in else f", or set {variable}"
+    hint = together(("give ", Option(name)), log_in)
     return UsageError(f"no {setting.title}", hint=hint)
 
 
@@ -138,7 +149,8 @@ def missing_in_profile(key: str, name: str, found: config_file.Config, *, or_log
     if not others:
         return error
     where = f"in profile {printable(name)}"
-    return UsageError(f"{error.message} {where}", hint=f"select a profile with -p ({_listed(others)}), {error.hint}")
+    select = f"select a profile with -p ({_listed(others)}), "
+    return UsageError(f"{error.message} {where}", hint=together(select, error.hint))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -169,8 +181,9 @@ class _Sources:
         name: str,
         profile: Mapping[str, Any],
         directory: Path,
+        option: Callable[[str], str] = lambda name: str(Option(name)),
     ) -> None:
-        self.flags, self.environ = flags, environ
+        self.flags, self.environ, self.option = flags, environ, option
         self.name, self.profile, self.directory = name, profile, directory
 
     def given(self) -> list[str]:
@@ -197,9 +210,9 @@ class _Sources:
     def _first(self, key: str) -> _Found | None:
         setting, flag = SETTINGS[key], self.flags.get(key)
         if flag == "":
-            raise empty_option(setting.flags[0])
+            raise empty_option(self.option(key))
         if flag:
-            return setting.flags[0], setting.type.parse, flag
+            return self.option(key), setting.type.parse, flag
         for variable in setting.variables:
             if value := self.environ.get(variable):
                 return variable, setting.type.from_variable, value
@@ -231,7 +244,7 @@ def _check_owner_of_secrets(settings: Settings, sources: _Sources) -> None:
     owner = prefixed(variable, SETTINGS["base_url"].type.parse, environ[variable])
     is_named = sources.flags.get("profile") or environ.get(SETTINGS["profile"].variables[0])
     of_profile = sources.profile_value("base_url") if is_named and not sources.flags.get("base_url") else None
-    for place, selected in (("--base-url", settings.base_url), (f"profile {sources.name}", of_profile)):
+    for place, selected in ((sources.option("base_url"), settings.base_url), (f"profile {sources.name}", of_profile)):
         if selected not in (None, owner):
             raise UsageError(
                 f"{secrets[0]} is for {printable(owner)} ({variable}), but {place} selects {printable(str(selected))}",

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import StoreError, UsageError
+from xapi_cli.hints import joined
 from xapi_cli.store import registry
 from xapi_cli.store.index import AccountIndex, KnownStore
 from xapi_cli.store.protocol import NoBackend
@@ -43,8 +44,8 @@ def delete_everywhere(repository: "TokenRepository", *, only_known: bool = False
         with _without_state(repository):
             index.replace(identity, [store for store, _ in failed if store in known])
     if failed:
-        hints = "; ".join(dict.fromkeys(error.hint for _, error in failed if error.hint))
-        raise StoreError("; ".join(error.message for _, error in failed), hint=hints or None)
+        hints = dict.fromkeys(error.hint for _, error in failed if error.hint)
+        raise StoreError("; ".join(error.message for _, error in failed), hint=joined("; ", hints) if hints else None)
     return found
 
 

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from xapi_cli.errors import StoreError
+from xapi_cli.hints import Hint
 from xapi_cli.tokens import Identity, Record
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class StoreOptions(NamedTuple):
 
     state: "StateDirectory"
     environ: Mapping[str, str]
-    warn: Callable[[str], None]
+    warn: Callable[[Hint], None]
     on_lock_failure: "Callable[[OSError | LockUnavailable], None]" = lambda error: None
     timeout: float = 3.0
     unlock_wait: float | None = None

@@ -7,6 +7,7 @@ Importing this module imports no storage: each is imported when it is opened.
 from typing import TYPE_CHECKING
 
 from xapi_cli.feature_table import FEATURES, Storage, load
+from xapi_cli.hints import Hint, Option, Run
 from xapi_cli.system.render import listed, printable
 
 if TYPE_CHECKING:
@@ -52,17 +53,17 @@ def remembering() -> str:
     return listed([storage.name for storage in STORES if storage.remembers_passwords])
 
 
-def password_hint(storage: Storage) -> str:
+def password_hint(storage: Storage) -> Hint:
     """Return what gives an automatic login its password if the token is in *storage*."""
-    stores = "`xapi login --remember`" if storage.remembers_passwords else f"--storage {remembering()}"
-    return f"set XAPI_PASSWORD or the profile's password_command, or store the password with {stores}"
+    stores = (Run("login --remember"),) if storage.remembers_passwords else (Option("storage"), f" {remembering()}")
+    return ("set XAPI_PASSWORD or the profile's password_command, or store the password with ", *stores)
 
 
-def login_hint(storage: Storage) -> str:
+def login_hint(storage: Storage) -> Hint:
     """Return how the user stores a token in *storage*, or that this is not possible."""
     if storage.is_persistent:
-        return "run `xapi login`"
-    return "select a storage that stores the token, such as --storage file"
+        return "run ", Run("login")
+    return "select a storage that stores the token, such as ", Option("storage"), " file"
 
 
 def selected(setting: str) -> Storage:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
+from xapi_cli.hints import Hint, Run
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.registry import open_store
@@ -26,7 +27,7 @@ class StoreReports:
     """The problems that a repository has encountered, for a caller that reports them itself."""
 
     def __init__(self) -> None:
-        self.warnings: list[str] = []
+        self.warnings: list[Hint] = []
         self.lock_failures: list[OSError | LockUnavailable] = []
 
 
@@ -110,8 +111,11 @@ class TokenRepository:
                 if not self._is_read:
                     self.row, self._store = registry.NONE, open_store(registry.NONE, self.options)
                     self.options.warn(
-                        f"{error.message}; the token is not stored (`xapi login --storage file`, or XAPI_STORAGE=file"
-                        " for all commands, stores it in a file that only you can read)"
+                        (
+                            f"{error.message}; the token is not stored (",
+                            Run("login", "file"),
+                            ", or XAPI_STORAGE=file for all commands, stores it in a file that only you can read)",
+                        )
                     )
             self._is_read = True
         return self._record

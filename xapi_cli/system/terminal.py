@@ -3,12 +3,14 @@
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
+from xapi_cli import hints
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
+from xapi_cli.hints import Hint, Option, Run
 from xapi_cli.system import message_format, standard_streams
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_json, json_line, printable
@@ -41,6 +43,7 @@ class Terminal:
         self._has_ended_interruption = False
         self._warned: set[str] = set()
         self._progress: Progress | None = None
+        self.shown: Callable[[Run | Option], str] = str  # of a command or a flag in a hint
         self.redactor = Redactor()  # removes secrets from all messages
 
     # stdout
@@ -82,6 +85,10 @@ class Terminal:
 
     # stderr
 
+    def text(self, hint: Hint) -> str:
+        """Return *hint* as this terminal prints it; see `shown`."""
+        return hints.text(hint, self.shown)
+
     def print_stderr(self, text: str) -> None:
         """Write *text* and a newline to stderr."""
         self.write_stderr(text.encode("utf-8", "backslashreplace") + b"\n")
@@ -108,13 +115,14 @@ class Terminal:
             )
             raise OutputError(reason, hint="redirect it elsewhere") from error
 
-    def note(self, text: str) -> None:
+    def note(self, message: Hint) -> None:
         """Write a message about what xapi did to stderr; a quiet terminal omits it."""
         if not self.is_quiet:
-            self._message("note", text, "faint")
+            self._message("note", self.text(message), "faint")
 
-    def warn(self, text: str, *, repeats: bool = False) -> None:
+    def warn(self, message: Hint, *, repeats: bool = False) -> None:
         """Write a warning to stderr; the same warning is written only once, unless it *repeats*, as at a prompt."""
+        text = self.text(message)
         if repeats or text not in self._warned:
             self._warned.add(text)
             self._message("warning", text, "warning")
@@ -122,9 +130,10 @@ class Terminal:
     def fail(self, error: XapiError) -> None:
         """Write the error message to stderr."""
         if not self.has_json_messages:
-            self._message("error", str(error), "error")
+            self._message("error", self.text(error.advice), "error")
             return
-        found = {"hint": error.hint, **error.context}
+        hint = error.hint or error.default_hint
+        found = {"hint": None if hint is None else self.text(hint), **error.context}
         members = {name: self._shown(each) if isinstance(each, str) else each for name, each in found.items()}
         message = self._shown(error.message)
         self.print_stderr(message_format.line("error", error.kind, message, code=error.exit_code, **members))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli import feature_table
 from xapi_cli.errors import FilterError, Interrupted, NetworkError, TimeoutExpired, UsageError, XapiError
+from xapi_cli.hints import together
 from xapi_cli.http import authorization, retry, urls
 from xapi_cli.request import combinations, items
 from xapi_cli.request.items import STDIN
@@ -275,7 +276,7 @@ class Sending:
         try:
             self._write_meta()
         except XapiError as unwritten:  # it must not hide the failure
-            self.runtime.terminal.warn(str(unwritten))
+            self.runtime.terminal.warn(unwritten.advice)
         self._report_unfinished(error)
 
     def _write_meta(self) -> None:
@@ -357,7 +358,7 @@ def _add_remainder(
     elif what and failure is not None and not only_if_silent:
         signals.cancel_alarm()  # its failure would replace this one while the files are closed
         hint, link = (f"{remedy} ({what})", ", and ") if remedy else (what, "; ")
-        failure.hint = f"{failure.hint}{link}{hint}" if failure.hint else hint
+        failure.hint = together(failure.hint, link, hint) if failure.hint else hint
 
 
 def _note_interruption(error: BaseException, terminal: "Terminal", text: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from xapi_cli.errors import StoreError, UsageError
+from xapi_cli.hints import Option, Run
 from xapi_cli.store import chunked
 from xapi_cli.store.access import ExclusiveAccess, Unresponsive
 from xapi_cli.store.chunked import HEAD, ItemRejected, NotStored
@@ -33,7 +34,7 @@ _PATIENCE = 3  # times the usual timeout: a helper starts several programs
 _PROBE = Identity("https://probe", "probe")
 _MAX_OUTPUT = 1024 * 1024  # bytes; a record has at most a quarter of this
 _NOT_FOUND = b"credentials not found in native keychain"
-_REMEDY = "use another --storage"
+_REMEDY = ("use another ", Option("storage"))
 _REASONS = (  # a part of what a helper prints when it fails, in lowercase, and what it means
     ("not initialized", "the password store is not initialized", "run `pass init GPG-ID`"),
     ("password store is empty", "the password store is not initialized", "run `pass init GPG-ID`"),
@@ -55,7 +56,7 @@ class HelperStore:
 
     def __init__(self, options: StoreOptions) -> None:
         if not (helper := options.settings.get("credential_helper")):
-            hint = "set XAPI_CREDENTIAL_HELPER, or run `xapi profile set credential_helper pass`"
+            hint = ("set XAPI_CREDENTIAL_HELPER, or run ", Run("profile set credential_helper pass"))
             raise UsageError("storage helper requires the setting credential_helper", hint=hint)
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.backend = printable(os.path.basename(self._path))  # the name of the program

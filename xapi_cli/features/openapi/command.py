@@ -21,6 +21,7 @@ from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, completer, settings_fla
 from xapi_cli.errors import NetworkError, UsageError, XapiError
 from xapi_cli.features.openapi import summary as summaries
 from xapi_cli.features.openapi.summary import FORM
+from xapi_cli.hints import Run
 from xapi_cli.system.render import pasteable, printable
 
 if TYPE_CHECKING:
@@ -174,8 +175,8 @@ def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> N
 def _loaded(runtime: "Runtime") -> "Summary":
     found = summaries.loaded(runtime.state_directory, runtime.settings.profile)
     if runtime.settings.base_url not in (None, found.base_url):
-        what = f"the API description was loaded for {printable(found.base_url)}; run `xapi api load` again"
-        runtime.terminal.note(runtime.with_profile(what) or what)
+        what = (f"the API description was loaded for {printable(found.base_url)}; run ", Run("api load"), " again")
+        runtime.terminal.note(what)
     return found
 
 
@@ -281,7 +282,7 @@ def _chosen(summary: "Summary", arguments: Sequence[str]) -> "list[Operation]":
         what = f"{printable(method or '')} is not listed for {printable(path)} in the API description"
         raise UsageError(what, hint=f"it lists {', '.join(each.method for each in operations)}")
     similar = closest(path, (each for _, each, _ in summary.names()))
-    hint = f"did you mean {pasteable(similar)}?" if similar else "see `xapi api list`"
+    hint = f"did you mean {pasteable(similar)}?" if similar else ("see ", Run("api list"))
     raise UsageError(f"the API description has no path {printable(path)}", hint=hint)
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.features.openapi.schemas import MAX_NAME, Field, Reader, Schema, Types, clean, listed
+from xapi_cli.hints import Run
 from xapi_cli.system.files import StateDirectory, StateFile
 from xapi_cli.system.render import printable
 
@@ -21,7 +22,7 @@ _MAX_VALUES = 3_000_000  # of a document: in memory, a value takes up to 40 time
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")  # xapi sends no TRACE
 FORM = "application/x-www-form-urlencoded"
 _PREFERRED = ("application/json", FORM, "multipart/form-data")
-_LOAD_AGAIN = "run `xapi api load` again"
+_LOAD_AGAIN = ("run ", Run("api load"), " again")
 
 
 class Operation(NamedTuple):
@@ -232,7 +233,8 @@ def loaded(state: StateDirectory, profile: str) -> Summary:
     """Return the summary of *profile*; raises UsageError if none is loaded."""
     found = read(state, profile)
     if found is None:
-        hint = "run `xapi api load FILE`, or `xapi api load /openapi/v1.json` if the API serves one"
+        load = Run("api load /openapi/v1.json")
+        hint = ("run ", Run("api load FILE"), ", or ", load, " if the API serves one")
         raise UsageError(f"no API description is loaded for profile {printable(profile)}", hint=hint)
     return found
 

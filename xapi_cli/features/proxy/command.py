@@ -115,8 +115,7 @@ def proxy(
         return Sender(runtime.transport, runtime.base_url, tokens, follow=False).send(call).response
 
     def explained(error: "XapiError") -> str:
-        runtime.complete_hint(error)
-        return terminal.redactor.redact(str(error))
+        return terminal.redactor.redact(terminal.text(error.advice))
 
     server = Server(Forwarding(rules, send, settings.headers, settings.timeout, explained, terminal.warn))
     with ExitStack() as stack:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from xapi_cli.auth.passwords import from_command
 from xapi_cli.errors import LoginNeeded, StoreError, UsageError
+from xapi_cli.hints import Run
 from xapi_cli.store.access import Unresponsive, in_time
 from xapi_cli.store.login_session import Failures, LoginSession
 from xapi_cli.store.protocol import AnotherLoggedIn, LockLost, StoreOptions
@@ -61,7 +62,7 @@ def place(options: StoreOptions) -> dict[str, str]:
     """Return the server, without a username and password, and the prefix of the keys."""
     settings = options.settings
     if not (url := settings.get("redis_url")):
-        hint = "set XAPI_REDIS_URL, or run `xapi profile set redis_url redis://HOST`"
+        hint = ("set XAPI_REDIS_URL, or run ", Run("profile set redis_url redis://HOST"))
         raise UsageError("storage redis requires the setting redis_url", hint=hint)
     scheme, _, rest = url.partition("://")
     return {"redis_url": f"{scheme}://{rest.rpartition('@')[2]}", "redis_prefix": settings["redis_prefix"]}

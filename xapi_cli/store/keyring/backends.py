@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xapi_cli.hints import Run
 from xapi_cli.store.protocol import NoBackend
 from xapi_cli.system.files import StateDirectory, Unsafe, check_safe
 from xapi_cli.tokens import sha256
@@ -20,7 +21,7 @@ from xapi_cli.tokens import sha256
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
-REMEDY = "run `xapi login --storage file` to store the token in a file"  # the profile keeps the flag for later commands
+REMEDY = ("run ", Run("login", "file"), " to store the token in a file")
 _SESSION = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_CURRENT_DESKTOP", "XDG_RUNTIME_DIR")
 _MAX_FILE = 1000  # bytes
 

@@ -13,6 +13,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xapi_cli.errors import StoreError
+from xapi_cli.hints import Run
 from xapi_cli.store import chunked
 from xapi_cli.store.access import ExclusiveAccess, Unresponsive, in_time
 from xapi_cli.store.chunked import CHUNK_SIZE, HEAD, ItemRejected, NotStored
@@ -241,7 +242,7 @@ def _store_error(action: str, error: BaseException, backend: "KeyringBackend | N
             alternative=REMEDY,
         )
     problem = f"{action} failed ({_escaped(type(error).__name__)})"
-    return StoreError(problem, hint="run `xapi doctor`", alternative=REMEDY)
+    return StoreError(problem, hint=("run ", Run("doctor")), alternative=REMEDY)
 
 
 @contextmanager

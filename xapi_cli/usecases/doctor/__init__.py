@@ -65,7 +65,7 @@ def _results(runtime: "Runtime") -> Iterator[Check]:
             check = Check(name, "warn", error.message, error.hint, depends_on=error.cause)
         except XapiError as error:
             check = Check(name, "fail", error.message, error.hint)
-        yield replace(check, hint=runtime.with_profile(check.hint))
+        yield replace(check, hint=check.hint and runtime.terminal.text(check.hint))
 
 
 class _Report:

@@ -7,6 +7,7 @@ from datetime import UTC
 
 from xapi_cli.auth.account import state_of
 from xapi_cli.errors import StoreError, UsageError, XapiError
+from xapi_cli.hints import Hint, Run, text, together
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
@@ -40,7 +41,7 @@ def check_config(findings: Findings) -> Check:
     path = findings.runtime.config_path
     findings.config_file = found = config_file.load(path)
     if not path.exists():
-        return Check("config", "pass", f"{path} does not exist yet", "`xapi login` creates it")
+        return Check("config", "pass", f"{path} does not exist yet", (Run("login"), " creates it"))
     if sys.platform != "win32" and path.stat().st_mode & 0o020:  # config_file.load() rejects world-writable
         return Check("config", "warn", f"{path} is writable by its group", "run `chmod g-w` on it")
     return Check("config", "pass", f"{path} (profiles: {', '.join(found.profiles) or 'none'})")
@@ -166,15 +167,15 @@ def check_store(findings: Findings) -> Check:
         hint = _use(findings.alternative) if is_auto and isinstance(error, NoBackend) else error.hint
         return Check(name, "warn" if is_auto else "fail", error.message, hint)
     if reports.warnings:
-        return Check(name, "warn", "; ".join(reports.warnings), _use(findings.alternative))
+        return Check(name, "warn", "; ".join(map(text, reports.warnings)), _use(findings.alternative))
     backend = findings.probed_repository.backend if findings.probed_repository else None
     without_lock = ", without a lock" if reports.lock_failures else ""  # the state check reports why
     message = f"{backend or 'a backend'}: an item was written, read and deleted{without_lock}"
     return Check(name, "pass", message)
 
 
-def _use(storage: str) -> str:
-    return f"run `xapi login --storage {storage}`"
+def _use(storage: str) -> Hint:
+    return "run ", Run("login", storage)
 
 
 def check_token(findings: Findings) -> Check:
@@ -188,19 +189,18 @@ def check_token(findings: Findings) -> Check:
         return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
     repository = findings.repository()
     if repository is None:
-        hint = f"follow the hint for {findings.storage.name}"
+        hint: Hint = f"follow the hint for {findings.storage.name}"
         return Check("token", "warn", f"no stored token: {findings.storage.noun} cannot be used", hint)
     record = repository.read()
     if record is None:
-        hint = (
-            f"{registry.login_hint(repository.row)}; if a password source is available, commands log in automatically"
-        )
+        automatic = "; if a password source is available, commands log in automatically"
+        hint = together(registry.login_hint(repository.row), automatic)
         return Check("token", "warn", "no stored token", hint)
     state = state_of(record.token, now, repository=repository)
     message = f"{state}, in storage {repository.storage}, expires {until(record.token.expires_at, now)}"
     if state == "valid":
         return Check("token", "pass", message)
-    return Check("token", "warn", message, "run `xapi login`")
+    return Check("token", "warn", message, ("run ", Run("login")))
 
 
 def check_password(findings: Findings) -> Check:

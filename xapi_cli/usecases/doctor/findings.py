@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.errors import StoreError, UsageError, XapiError
 from xapi_cli.feature_table import Storage
+from xapi_cli.hints import Hint, text
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
 from xapi_cli.store.repository import StoreReports
@@ -36,12 +37,13 @@ class Check:
     name: str
     status: Status
     message: str
-    hint: str | None = None
+    hint: Hint | None = None
     depends_on: str | None = None
 
     def as_json(self) -> dict[str, str | None]:
         """Return the result for scripts."""
-        return {"name": self.name, "status": self.status, "message": self.message, "hint": self.hint}
+        hint = None if self.hint is None else text(self.hint)
+        return {"name": self.name, "status": self.status, "message": self.message, "hint": hint}
 
     def line(self, style: Style) -> str:
         """Return the result as one line, for scripts."""
