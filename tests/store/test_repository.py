@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
+from xapi_cli.hints import text
 from xapi_cli.store.deletion import delete_everywhere, delete_passwords_elsewhere
 from xapi_cli.store.index import AccountIndex, KnownStore
 from xapi_cli.store.login_session import LoginSession, open_session
@@ -92,7 +93,7 @@ def test_auto_without_a_keyring_stores_nothing_and_names_the_alternative(opened:
     assert repository.read() is None
     assert repository.storage == "none"
     assert repository.read(again=True) is None
-    assert warnings == [
+    assert list(map(text, warnings)) == [
         (
             "the keyring backend cannot be loaded (AttributeError); the token is not stored"
             " (`xapi login --storage file`, or XAPI_STORAGE=file for all commands,"
