@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from typing import Any
 
 import pytest
@@ -62,12 +63,13 @@ def test_the_document_of_the_sandbox_is_loaded_with_the_token_and_every_operatio
 
     shown = xapi("api", "load", "/openapi/v1.json", env=sandbox.settings)
 
-    count = sum(len(methods) for methods in DOCUMENT["paths"].values())
+    count = sum(name != "parameters" for item in DOCUMENT["paths"].values() for name in item)
     assert shown == Outcome(0, "", f"xapi: loaded {count} operations of xapi sandbox 1 for profile default\n")
     for line in xapi("api", "list", env=sandbox.settings).out.splitlines():
         method, path, _ = line.split("\t")
         if path not in ("/x-api/token", "/sandbox/kill-tokens"):
-            assert xapi("request", method, path, env=sandbox.settings).code == 0, line
+            found = xapi("request", method, path.replace("{id}", "1"), env=sandbox.settings)
+            assert not re.search("responded with 40[45]", found.err), line
 
 
 def test_a_description_belongs_to_a_profile_and_is_replaced_and_removed_with_it(xapi: Xapi) -> None:
@@ -154,14 +156,11 @@ def test_a_damaged_summary_is_one_error_and_no_completion(xapi: Xapi) -> None:
 # list and show
 
 
-def test_list_filters_by_a_word_and_prints_lines_json_or_a_table(xapi: Xapi) -> None:
+def test_list_filters_by_a_word_and_prints_lines_or_a_table(xapi: Xapi) -> None:
     load(xapi)
 
     assert xapi("api", "list", "PHOTO", env=ENV) == Outcome(0, "POST\t/v2/pets/{id}/photo\t\n")
     assert xapi("api", "list", "x\x1b", env=ENV) == Outcome(0, "", "xapi: no operation contains x\\x1b\n")
-    assert json.loads(xapi("api", "list", "find", "--json", env=ENV).out) == [
-        {"method": "GET", "path": "/v2/pets/{id}", "summary": "Find a pet"}
-    ]
     with xapi.on_terminal("api", "list", env=ENV) as terminal:
         assert terminal.wait() == 0
         assert "METHOD  PATH                 SUMMARY\r\nGET     /v2/pets/{id}        Find a pet\r\n" in terminal.text
@@ -207,22 +206,12 @@ Example
     )
 
 
-def test_show_prints_json(xapi: Xapi) -> None:
+def test_the_example_of_an_upload_has_a_file(xapi: Xapi) -> None:
     load(xapi)
 
-    [shown] = json.loads(xapi("api", "show", "post", "v2/pets/{id}/photo", "--json", env=ENV).out)
+    shown = xapi("api", "show", "post", "v2/pets/{id}/photo", env=ENV)
 
-    photo = {"name": "photo", "type": "string (binary)", "required": False, "values": [], "description": ""}
-    assert shown == {
-        "method": "POST",
-        "path": "/v2/pets/{id}/photo",
-        "summary": "",
-        "description": "",
-        "parameters": [],
-        "body": {"media_type": "multipart/form-data", "required": False, "type": "object", "fields": [photo]},
-        "responses": [],
-        "example": "xapi request /v2/pets/VALUE/photo photo@FILE",
-    }
+    assert shown.out.endswith("\nExample\n  xapi request /v2/pets/VALUE/photo photo@FILE\n")
 
 
 @pytest.mark.parametrize(
@@ -265,13 +254,6 @@ def test_diff_reads_the_source_again_and_exits_with_1_if_there_is_a_change(xapi:
         "PUT\t/v2/pets/{id}\tbody field name type changed from string to integer\n",
         "xapi: 2 changes\n",
     )
-    [first, _] = json.loads(xapi("api", "diff", "api.json", "--json", env=ENV).out)
-    assert first == {
-        "method": "GET",
-        "path": "/v2/pets/{id}",
-        "kind": "changed",
-        "text": "response 200 field name type changed from string to integer",
-    }
 
 
 def test_diff_reads_a_path_of_the_api_again(xapi: Xapi) -> None:

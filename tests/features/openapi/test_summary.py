@@ -87,7 +87,7 @@ def test_fields_of_a_body(schema: Any, expected: dict[str, str]) -> None:
         ([{"url": BASE}], "https://api.test", "", "/v2/a"),
         ([{"url": "https://other.test/v1"}, {"url": BASE}], BASE, "", "/a"),
         ([{"url": "/v2/users"}], BASE, "", "/users/a"),
-        ([{"url": "."}], "https://api.test", "https://api.test/v3/openapi/v1.json", "/v3/a"),
+        ([{"url": "."}], "https://api.test", "https://api.test/v3/openapi.json", "/v3/a"),
         ([{"url": "/{v}", "variables": {"v": {"default": "v9"}}}], "https://api.test", "", "/v9/a"),
         ([7, {"url": 7}], BASE, "", "/a"),
     ],

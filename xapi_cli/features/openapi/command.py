@@ -13,11 +13,11 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, completer, settings_flags
+from xapi_cli.cli.options import ACCOUNT, NETWORK, completer, settings_flags
 from xapi_cli.errors import NetworkError, UsageError, XapiError
 from xapi_cli.features.openapi import summary as summaries
 from xapi_cli.features.openapi.summary import FORM
@@ -86,7 +86,7 @@ def load(ctx: typer.Context, source: Source) -> None:
 
 
 @settings_flags(*ACCOUNT)
-def list_(ctx: typer.Context, word: Word = None, *, json: Json = False) -> None:
+def list_(ctx: typer.Context, word: Word = None) -> None:
     """List the operations of the loaded API description.
 
     With WORD, lists only operations whose method, path or summary contains it.
@@ -98,19 +98,18 @@ def list_(ctx: typer.Context, word: Word = None, *, json: Json = False) -> None:
     \b
       xapi api list
       xapi api list project
-      xapi api list --json | jq -r '.[].path'
     """
     runtime: Runtime = ctx.obj
     names = _loaded(runtime).names()
     rows = [row for row in names if any((word or "").lower() in cell.lower() for cell in row)]
-    if not rows and not json:
-        runtime.terminal.note(f"no operation contains {printable(word or '')}")
+    if rows:
+        _print_rows(runtime, ("method", "path", "summary"), rows)
     else:
-        _print_rows(runtime, ("method", "path", "summary"), rows, as_json=json)
+        runtime.terminal.note(f"no operation contains {printable(word or '')}")
 
 
 @settings_flags(*ACCOUNT)
-def show(ctx: typer.Context, arguments: Arguments, *, json: Json = False) -> None:
+def show(ctx: typer.Context, arguments: Arguments) -> None:
     """Show an operation of the loaded API description.
 
     Prints its parameters, body fields, responses and an example call. Without
@@ -125,16 +124,12 @@ def show(ctx: typer.Context, arguments: Arguments, *, json: Json = False) -> Non
     """
     runtime: Runtime = ctx.obj
     terminal, summary = runtime.terminal, _loaded(runtime)
-    operations = _chosen(summary, arguments)
-    if json:
-        terminal.print_json([_as_json(summary, each) for each in operations])
-    else:
-        texts = ["\n".join(_lines(summary, each, terminal.style)) for each in operations]
-        terminal.print("\n\n".join(texts))
+    texts = ["\n".join(_lines(summary, each, terminal.style)) for each in _chosen(summary, arguments)]
+    terminal.print("\n\n".join(texts))
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
-def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> None:
+def diff(ctx: typer.Context, source: Current = None) -> None:
     """Compare an API description with the loaded one.
 
     Reads the description again from where it was loaded, or another one, and
@@ -148,7 +143,7 @@ def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> N
 
     \b
       xapi api diff
-      xapi api diff new.json --json | jq -r '.[].text'
+      xapi api diff new.json | cut -f 2 | sort -u
     """
     from xapi_cli.features.openapi.differences import changes
 
@@ -159,11 +154,9 @@ def diff(ctx: typer.Context, source: Current = None, *, json: Json = False) -> N
         hint = "name the FILE or PATH to compare it with"
         raise UsageError("the API description was loaded from a PATH with a query, which is not stored", hint=hint)
     found = changes(loaded, _read(runtime, source))
-    if json:
-        runtime.terminal.print_json([each._asdict() for each in found])
-    elif found:
+    if found:
         rows = [(each.method, each.path, each.text or each.kind) for each in found]
-        _print_rows(runtime, ("method", "path", "change"), rows, as_json=False)
+        _print_rows(runtime, ("method", "path", "change"), rows)
     runtime.terminal.note(f"{len(found):,} change{'' if len(found) == 1 else 's'}" if found else "no changes")
     if found:
         raise typer.Exit(1)
@@ -252,13 +245,11 @@ def _summary(runtime: "Runtime", data: bytes, name: str, location: str, source: 
 # what is printed
 
 
-def _print_rows(runtime: "Runtime", header: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool) -> None:
+def _print_rows(runtime: "Runtime", header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from xapi_cli.system.layout import Cell, columns
 
     terminal = runtime.terminal
-    if as_json:
-        terminal.print_json([dict(zip(header, row, strict=True)) for row in rows])
-    elif terminal.stdout_is_terminal:
+    if terminal.stdout_is_terminal:
         cells = [(Cell(method, "strong"), Cell(path, "name"), Cell(text)) for method, path, text in rows]
         terminal.print(columns(cells, terminal.style, header=header, width=terminal.stdout_columns))
     else:
@@ -284,43 +275,6 @@ def _chosen(summary: "Summary", arguments: Sequence[str]) -> "list[Operation]":
     similar = closest(path, (each for _, each, _ in summary.names()))
     hint = f"did you mean {pasteable(similar)}?" if similar else ("see ", Run("api list"))
     raise UsageError(f"the API description has no path {printable(path)}", hint=hint)
-
-
-def _as_json(summary: "Summary", operation: "Operation") -> dict[str, Any]:
-    body = operation.media_type and {
-        "media_type": operation.media_type,
-        "required": operation.is_body_required,
-        "type": summary.types.type_of(operation.body),
-        "fields": [_field_as_json(each) for each in _fields(summary, operation.body, is_sent=True)],
-    }
-    return {
-        "method": operation.method,
-        "path": operation.path,
-        "summary": operation.summary,
-        "description": operation.text,
-        "parameters": [{"in": place, **_field_as_json(each)} for place, each in operation.parameters],
-        "body": body or None,
-        "responses": [
-            {
-                "status": status,
-                "description": text,
-                "type": summary.types.type_of(schema),
-                "fields": [_field_as_json(each) for each in _fields(summary, schema)],
-            }
-            for status, (text, schema) in operation.responses.items()
-        ],
-        "example": _example(operation, summary),
-    }
-
-
-def _field_as_json(field: "Field") -> dict[str, Any]:
-    return {
-        "name": field.name,
-        "type": field.type,
-        "required": field.required,
-        "values": field.values,
-        "description": field.text,
-    }
 
 
 def _fields(summary: "Summary", schema: "Schema", *, is_sent: bool = False) -> "list[Field]":
