@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.support.redis_server import RedisServer
-from tests.support.servers import Server, hang, request, send, serve
+from tests.support.servers import Server, request, send, serve
 from xapi_cli.features.sandbox import MASTER, Sandbox
 
 if TYPE_CHECKING:
@@ -139,17 +139,6 @@ def test_a_rejected_password_is_not_sent_again_with_another_storage(
         assert sandbox.login_attempts <= 2 * number  # once for this machine, once for those that share Redis
 
 
-def test_a_failing_password_command_exits_with_10_and_xapi_password_takes_precedence(
-    xapi: Xapi, sandbox: Sandbox
-) -> None:
-    xapi("login", env=sandbox.settings)
-    xapi("profile", "set", "password_command", "false")
-    sandbox.revoke_tokens()
-
-    assert xapi(*ME).code == 10
-    assert xapi(*ME, env=sandbox.settings).code == 0
-
-
 def test_a_body_on_stdin_is_never_read_as_the_password(xapi: Xapi, sandbox: Sandbox) -> None:
     env = {**sandbox.settings, "XAPI_PASSWORD": None}
 
@@ -197,22 +186,6 @@ def test_after_a_rejected_password_xapi_prompts_again_and_no_process_waits_for_t
         terminal.type("whatever\n")
         assert terminal.wait() == 0  # with the token that was stored in the meantime
     assert sandbox.login_attempts == 4
-
-
-def test_after_a_401_the_server_is_known_to_be_there(xapi: Xapi) -> None:
-    rejected = send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-    token = b'{"access_token": "abc"}'
-    granted = send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(token), token))
-    with Server([request(), granted], [request(), rejected, request(), hang()]) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email}
-        assert xapi("login", env=env | {"XAPI_PASSWORD": "any"}).code == 0
-        with xapi.on_terminal(*ME, env=env, columns=300) as terminal:
-            terminal.expect("Password for ")
-            assert len(server.received) == 2
-            assert server.received[1].startswith(b"GET /x-api/me ")
-            assert server.received[1].count(b"HTTP/1.1") == 1
-            terminal.type("\x03")
-            assert terminal.wait() == 130
 
 
 def test_ctrl_c_at_the_password_prompt_of_a_request_exits_with_130(xapi: Xapi, sandbox: Sandbox) -> None:

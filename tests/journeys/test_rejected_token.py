@@ -132,17 +132,6 @@ def test_a_rejected_token_is_not_passed_to_another_program(
     assert _shown(xapi, logged_in) == VALID
 
 
-def test_the_server_is_checked_before_a_prompt_because_of_an_earlier_401(xapi: Xapi) -> None:
-    with Server(_respond(200, TOKEN), _respond(401)) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email}
-        assert xapi("login", env=env | {"XAPI_PASSWORD": "any"}).code == 0
-        assert xapi(*ME, env=env).code == 10
-
-    with xapi.on_terminal("token", "show", env=env) as terminal:
-        assert terminal.wait() == 11
-    assert "Password" not in terminal.text
-
-
 def test_a_request_sends_a_rejected_token_because_another_path_may_accept_it(xapi: Xapi) -> None:
     with Server([*_respond(200, TOKEN), *_respond(401), *_respond(200)]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": "any"}
