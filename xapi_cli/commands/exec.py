@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xapi_cli.cli.options import ACCOUNT, NETWORK, MinTtl, settings_flags
-from xapi_cli.settings import values
-from xapi_cli.system import signals
-from xapi_cli.usecases import child_command
+from xapi_cli.settings import config_file, resolve, values
+from xapi_cli.settings.table import other_tokens, without_secrets
+from xapi_cli.system import programs, signals
 
 if TYPE_CHECKING:
     from xapi_cli.runtime import Runtime
@@ -46,16 +46,32 @@ def exec_(ctx: typer.Context, command: Command, *, min_ttl: MinTtl = None) -> No
     if not token:
         account = runtime.account()
         base_url, token = account.identity.base_url, account.token(min_ttl=seconds).access_token
-    profile = child_command.profile_of_base_url(runtime)
-    environ = child_command.environment(runtime.environ, token=token, base_url=base_url, profile=profile)
-    raise typer.Exit(_execute(command, environ))
+    raise typer.Exit(_execute(command, _environment(runtime, token, base_url)))
+
+
+def _environment(runtime: "Runtime", token: str, base_url: str | None) -> dict[str, str]:
+    """Return the environment of a command that gets *token* for *base_url*, and no other secret.
+
+    XAPI_PROFILE is removed if that profile has another base URL, because a profile that is named must not (see
+    `resolve`).
+    """
+    others = other_tokens(runtime.environ)
+    environ = {name: value for name, value in without_secrets(runtime.environ).items() if name not in others}
+    environ["XAPI_TOKEN"] = token
+    if base_url:
+        profile = runtime.settings.profile
+        own = resolve.account_in_profile(profile, config_file.load(runtime.config_path)).get("base_url")
+        environ.pop("XAPI_PROFILE", None)
+        environ |= {"XAPI_PROFILE": profile} if own in (None, base_url) else {}
+        environ["XAPI_BASE_URL"] = base_url
+    return environ
 
 
 def _execute(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Replace this process with *command*; on Windows, return its exit code. Raises CommandError."""
     if sys.platform == "win32":
         with signals.ignored_interrupts():  # the command gets them too, and its exit code is the result
-            return child_command.start(command, environ).wait()
+            return programs.start(command, environ).wait()
     try:
         if not command[0]:
             raise FileNotFoundError
@@ -64,4 +80,4 @@ def _execute(command: Sequence[str], environ: Mapping[str, str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], list(command), environ)
     except (OSError, ValueError) as error:
-        raise child_command.failure(command[0], error, environ) from error
+        raise programs.start_failure(command[0], error, environ) from error

@@ -192,11 +192,10 @@ def _environment(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[s
 
 def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -> int:
     """Run *command* until it has ended, and return its exit code."""
-    from xapi_cli.system import signals
-    from xapi_cli.usecases import child_command
+    from xapi_cli.system import programs, signals
 
     with _passing_signals_on() as pass_on_to:
-        child = child_command.start(command, environ)
+        child = programs.start(command, environ)
         try:
             pass_on_to(child)
             code = child.wait()
