@@ -3,7 +3,6 @@
 The body of a response becomes a member of its line: JSON as the server sent it, else text, else base64.
 """
 
-import codecs
 import gc
 import json
 import re
@@ -11,13 +10,13 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli import errors
 from xapi_cli.errors import RedirectError, XapiError
 from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.request.json.syntax import check
+from xapi_cli.request.media_types import codec_of, media_type
 from xapi_cli.system.render import json_line
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ _JSON_TYPE = re.compile(r"application/(?:[\w!#$&^.+-]+\+)?json|text/json", re.AS
 _TEXT_TYPE = re.compile(
     r"text/.*|(?:.*[/+])(?:json|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql|csv)|", re.ASCII
 )
-_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:+-]+)", re.ASCII | re.IGNORECASE)
-# "utf-7" is not an encoding of the web (encoding.spec.whatwg.org); the others are no charsets
-_REJECTED_CODECS = {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem", "utf-7"}
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
 
@@ -112,31 +108,16 @@ def error_line(number: int, ident: str, error: XapiError, message: str, *, more:
 
 def body_member(body: bytes, content_type: str) -> bytes:
     """Return the member `json`, `text` or `base64` for *body*."""
-    is_json, is_text, charset = _kind_of(content_type)
+    kind, codec = media_type(content_type), codec_of(content_type)
     try:
-        text = _decoded(body, charset)
-        if is_json and text and (value := _json(text)) is not None:
+        text = body.decode(codec or "utf-8")
+        if text and _JSON_TYPE.fullmatch(kind) and (value := _json(text)) is not None:
             return b'"json": ' + value.encode()
-        if is_text or not body:
+        if codec or not body or _TEXT_TYPE.fullmatch(kind):
             return b'"text": ' + json.dumps(text, ensure_ascii=False).encode()
-    except (LookupError, ValueError):  # an unknown charset, another one than the declared one, or a lone surrogate
+    except ValueError:  # it has another charset than the declared one, or a lone surrogate
         pass
     return b'"base64": "%s"' % b64encode(body)
-
-
-@lru_cache(maxsize=16)  # a server sends few different ones
-def _kind_of(content_type: str) -> tuple[bool, bool, str]:
-    """Return whether *content_type* is JSON, whether it is text, and the charset."""
-    media_type = content_type.partition(";")[0].strip().lower()
-    found = _CHARSET.search(content_type)
-    is_text = found is not None or _TEXT_TYPE.fullmatch(media_type) is not None
-    return _JSON_TYPE.fullmatch(media_type) is not None, is_text, found[1] if found else "utf-8"
-
-
-def _decoded(body: bytes, charset: str) -> str:
-    if codecs.lookup(charset).name in _REJECTED_CODECS:
-        raise LookupError
-    return body.decode(charset)
 
 
 def _json(text: str) -> str | None:
