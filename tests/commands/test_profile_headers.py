@@ -18,7 +18,7 @@ INVALID_NAME = (
     "a line is a header with an invalid name;"
     " write Name: value, one header per line, with only letters, digits and dashes in the name"
 )
-HEADERS = f'headers = ["X-Team: blue", "X-Api-Key: {SECRET}", "accept: text/x"]\n'
+HEADERS = f'headers = {{X-Team = "blue", X-Api-Key = "{SECRET}", accept = "text/x"}}\n'
 
 
 def sent(received: bytes) -> list[str]:
@@ -112,7 +112,7 @@ def test_a_login_that_changes_the_base_url_removes_them(xapi: Xapi, sandbox: San
 
 def test_the_proxy_adds_them_unless_the_client_sends_others(xapi: Xapi) -> None:
     with Server([request(), send(OK), request(), send(OK)]) as server:
-        configured(xapi, server.url, 'headers = ["X-Team: blue", "X-Name: ü", "Cookie: gate=1"]\n')
+        configured(xapi, server.url, 'headers = {X-Team = "blue", X-Name = "ü", Cookie = "gate=1"}\n')
         with proxy(xapi, {"XAPI_TOKEN": TOKEN}) as running, running.client() as client:
             client.get("/a", headers={"Cookie": "of=client"})
             client.get("/b", headers={b"x-team": "röd".encode("latin-1")})
@@ -150,15 +150,15 @@ def test_a_secret_is_shown_nowhere(xapi: Xapi, tmp_path: Path) -> None:
     assert "> X-Team: blue" in verbose.err
     assert "--header 'X-Team: blue'" in curl.out
     assert "xapi: omitted from the command, because their values are secrets: X-Api-Key\n" in curl.err
-    assert json.loads(shown[1].out)["headers"] == ["X-Team: blue", "X-Api-Key: ***", "accept: text/x"]
-    assert json.loads(shown[2].out)[0]["headers"] == ["X-Team: blue", "X-Api-Key: ***", "accept: text/x"]
+    assert json.loads(shown[1].out)["headers"] == {"X-Team": "blue", "X-Api-Key": "***", "accept": "text/x"}
+    assert json.loads(shown[2].out)[0]["headers"] == {"X-Team": "blue", "X-Api-Key": "***", "accept": "text/x"}
 
 
 def test_profile_set_and_unset_change_them(xapi: Xapi) -> None:
     assert xapi("profile", "set", "headers", "X-Team:blue\nX-Api-Key: a b").code == 0
-    assert 'headers = ["X-Team: blue", "X-Api-Key: a b"]' in (xapi.config / "config.toml").read_text()
+    assert 'headers = {X-Team = "blue", X-Api-Key = "a b"}' in (xapi.config / "config.toml").read_text()
     assert xapi("profile", "set", "headers", "X-Team: red").code == 0
-    assert 'headers = ["X-Team: red"]' in (xapi.config / "config.toml").read_text()
+    assert 'headers = {X-Team = "red"}' in (xapi.config / "config.toml").read_text()
     assert xapi("profile", "unset", "headers").code == 0
     assert "headers" not in (xapi.config / "config.toml").read_text()
 
@@ -179,7 +179,8 @@ def test_profile_set_and_unset_change_them(xapi: Xapi) -> None:
 )
 def test_a_header_that_is_not_valid_exits_with_2_and_is_not_shown(xapi: Xapi, value: str, message: str) -> None:
     set_ = xapi("profile", "set", "headers", value)
-    write_config(xapi, f"[profiles.default]\nheaders = [{json.dumps(value)}]\n")
+    name, _, text = value.partition(":")
+    write_config(xapi, f"[profiles.default]\nheaders = {{{json.dumps(name)} = {json.dumps(text)}}}\n")
     sent_ = xapi("request", "/a", env={"XAPI_TOKEN": "abc", "XAPI_BASE_URL": "http://127.0.0.1:9"})
 
     assert (set_.code, set_.err) == (2, f"xapi: error: headers: {message}\n")
@@ -188,7 +189,7 @@ def test_a_header_that_is_not_valid_exits_with_2_and_is_not_shown(xapi: Xapi, va
 
 @pytest.mark.parametrize("command", [("request", "/a"), ("batch",)])
 def test_in_read_only_mode_they_cannot_select_another_method(xapi: Xapi, command: tuple[str, ...]) -> None:
-    write_config(xapi, '[profiles.default]\nread_only = true\nheaders = ["X-HTTP-Method-Override: DELETE"]\n')
+    write_config(xapi, '[profiles.default]\nread_only = true\nheaders = {X-HTTP-Method-Override = "DELETE"}\n')
     outcome = xapi(*command, env={"XAPI_TOKEN": "abc", "XAPI_BASE_URL": "http://127.0.0.1:9"})
 
     assert (outcome.code, "X-HTTP-Method-Override" in outcome.err) == (2, True)

@@ -97,6 +97,7 @@ INVALID = {
         b"[profiles.a]\npassword_command = 'pass show'",
         ": profiles.a.password_command must be an array of strings that begins with a program",
     ),
+    "headers in an array": (b"[profiles.a]\nheaders = ['X-A: b']", ": profiles.a.headers must be a table of strings"),
     "a command without a program": (
         b"[profiles.a]\npassword_command = ['', 'show']",
         ": profiles.a.password_command must be an array of strings that begins with a program",
@@ -129,6 +130,7 @@ def test_what_is_not_a_file_is_refused_without_waiting(path: Path, make: Callabl
 EDITS: "list[tuple[Change, dict[str, str]]]" = [
     (_set("work", "timeout", 9), {"timeout = 2.5": "timeout = 9"}),
     (_set("work", "storage", "file"), {"timeout = 2.5\n": 'timeout = 2.5\nstorage = "file"\n'}),
+    (_set("home", "headers", {"X-A": "b"}), {'    "show",\n]\n': '    "show",\n]\nheaders = {X-A = "b"}\n'}),
     (_set("new", "username", "ü"), {'    "show",\n]\n': '    "show",\n]\n\n[profiles.new]\nusername = "ü"\n'}),
     (
         lambda document: config_file.remove_setting(document, "work", "base_url"),
@@ -165,6 +167,8 @@ FORMS = {
     "quoted headers": '["profiles"."default"]\nbase_url = "a"\n\n[profiles.\'work\']\ntimeout = 3\n',
     "dotted in a table": '[profiles]\ndefault.base_url = "a"\nwork.timeout = 3\n',
     "inline": 'profiles.work = {timeout = 3}\nprofiles.default = { base_url = "a", username = "u" } # one\n',
+    "a table in a profile": '[profiles.work]\ntimeout = 3\n[profiles.work.headers]\nX-A = "b"\n'
+    '[profiles.default]\nbase_url = "a"\n',
     "all inline": 'profiles = {default = {base_url = "a"}, work = {timeout = 3}}\n',
     "no newline": '[profiles.work]\ntimeout = 3\n[profiles.default]\nbase_url = "a"',
 }

@@ -258,6 +258,8 @@ def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:
 def _cell(value: object) -> str:
     import shlex
 
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {text}" for name, text in value.items())
     if isinstance(value, list):
         return shlex.join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

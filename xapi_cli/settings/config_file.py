@@ -95,7 +95,7 @@ def check_storable(place: str, value: object) -> None:
     """Raise UsageError unless *value*, given in *place*, can be written to the config file; it is not quoted."""
     from xapi_cli.system.encoding import is_utf8
 
-    texts = value if isinstance(value, list | tuple) else (value,)
+    texts = value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else (value,)
     if not all(is_utf8(text) for text in texts if isinstance(text, str)):
         raise UsageError(
             f"{place}: the value, or the current directory, is not valid UTF-8, which the config file requires",
@@ -127,9 +127,14 @@ def with_profile(document: "Document", name: str) -> "Document":
 
 def set_setting(document: "Document", name: str, key: str, value: object) -> None:
     """Set *key* to *value* in the profile *name*, which exists, of *document*; its last comments stay last."""
+    import tomlkit
+
     profile = document["profiles"][name]
     comments = _detach_comments(profile)
-    profile[key] = value
+    profile[key] = tomlkit.item(value)
+    if isinstance(value, dict):  # a table with a header would end that of the profile
+        profile[key] = tomlkit.inline_table()
+        profile[key].update(value)
     if comments:
         profile.value.body.extend(comments)
 

@@ -250,35 +250,31 @@ def shell_syntax_warning(name: str, text: str) -> str | None:
 
 
 class Headers(Text):
-    """Header fields, as names and values: an array of `Name: value` in the config file, otherwise one in each line."""
+    """Header fields, as names and values: a table in the config file, otherwise one `Name: value` in each line."""
 
-    toml_types = (list,)
-    toml_description = "an array of strings such as 'Name: value'"
+    toml_types = (dict,)
+    toml_description = "a table of strings such as { X-Team = 'blue' }"
 
     def __init__(self) -> None:
-        super().__init__(lambda text: tuple(_default_header(line) for line in text.splitlines()))
+        super().__init__(lambda text: tuple(_default_header(*line.partition(":")) for line in text.splitlines()))
 
     def accepts(self, value: object) -> bool:
-        """Return whether *value* is an array of strings."""
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        """Return whether *value* is a table of strings."""
+        return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return the names and values in *value*."""
-        return tuple(map(_default_header, value))
+        return tuple(_default_header(name, ":", text) for name, text in value.items())
 
     def to_profile(self, text: str) -> object:
-        """Return an array of the lines of *text*."""
-        return [f"{name}: {value}" for name, value in self.parse(text)]
+        """Return a table of the lines of *text*."""
+        return dict(self.parse(text))
 
     def shown(self, value: Any) -> Any:
         """Return *value*, from the config file, without the values of headers whose name denotes a secret."""
-        from xapi_cli.system.redact import REDACTED, redact_header
+        from xapi_cli.system.redact import redact_header
 
-        pairs = (each.partition(":") for each in value)
-        return [
-            f"{name.strip()}: {redact_header(name.strip(), text.strip())}" if colon else REDACTED
-            for name, colon, text in pairs
-        ]
+        return {name: redact_header(name.strip(), text) for name, text in value.items()}
 
 
 class RedisUrl(Text):
@@ -316,11 +312,10 @@ def _redis_url(text: str) -> str:
     raise UsageError("the Redis URL is not valid", hint=hint)
 
 
-def _default_header(line: str) -> tuple[str, str]:
-    """Return the name and the value of the header *line*; raise UsageError, without the value, if it is not valid."""
+def _default_header(name: str, colon: str, value: str) -> tuple[str, str]:
+    """Return the *name* and the *value* of a header; raise UsageError, without the value, if they are not valid."""
     from xapi_cli.http.header_syntax import check_field
 
-    name, colon, value = line.partition(":")
     name, value = name.strip(" \t"), value.strip(" \t")
     if not colon or not value:
         raise UsageError("a header is not a name and a value", hint=_HEADER_FORM)
