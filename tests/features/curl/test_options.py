@@ -16,6 +16,7 @@ from xapi_cli.request.options import ROWS
         (["/a", "b==@-"], "--curl cannot show a value that is read from stdin"),
         (["/a", "B:@-"], "--curl cannot show a value that is read from stdin"),
         (["HEAD", "/a", "b=1"], "curl cannot send a HEAD request with a body"),
+        (["/a", "b;c=1", "f@/dev/null"], "--curl cannot show the name of a part that has one of = ; ,"),
     ],
 )
 def test_requests_that_curl_cannot_send_are_rejected(xapi: Xapi, args: list[str], message: str) -> None:
