@@ -10,6 +10,7 @@ import json
 import os
 import re
 import stat
+import sys
 import time
 from array import array
 from contextlib import suppress
@@ -188,7 +189,7 @@ class Journal:
                     if line.endswith(b"\n"):
                         self._index(line, end)
                         end += len(line)
-        if os.name == "posix":
+        if sys.platform != "win32":
             os.fchmod(self._file, 0o600)
         os.ftruncate(self._file, end)
         if end == 0:
