@@ -41,15 +41,6 @@ _VALUES = {
     "request --meta field login": get_args(Reason),
 }
 
-_OPERATION = {
-    "parameters": [{"name": "status", "in": "query", "schema": {"type": "string", "enum": ["active"]}}],
-    "requestBody": {
-        "content": {"application/json": {"schema": {"type": "object", "properties": {"name": {"type": "string"}}}}}
-    },
-    "responses": {"200": {"description": "found"}},
-}
-_DESCRIPTION = {"openapi": "3.0.0", "info": {"title": "", "version": ""}, "paths": {"/things": {"post": _OPERATION}}}
-
 
 def surface() -> str:
     """Return the text of `.surface`."""
@@ -139,7 +130,6 @@ def _outputs() -> Iterator[str]:
         xapi = Xapi(Path(directory) / "home")
         try:
             yield from _of_commands(xapi, sandbox)
-            yield from _of_descriptions(xapi)
             yield from _of_batch(xapi)
             yield from _of_programs(xapi)
         finally:
@@ -176,14 +166,6 @@ def _of_commands(xapi: Xapi, sandbox: Sandbox) -> Iterator[str]:
     file = xapi.home / "meta"
     xapi("request", "/x-api/me", "--meta", str(file))
     yield from _printed("request --meta", file.read_text())
-
-
-def _of_descriptions(xapi: Xapi) -> Iterator[str]:
-    file = xapi.home / "openapi.json"
-    file.write_text(json.dumps(_DESCRIPTION))
-    xapi("api", "load", str(file))
-    yield from _printed("api list --json", xapi("api", "list", "--json").out)
-    yield from _printed("api show --json", xapi("api", "show", "/things", "--json").out)
 
 
 def _of_batch(xapi: Xapi) -> Iterator[str]:
