@@ -7,6 +7,7 @@ import pytest
 
 from xapi_cli.auth.failures import LoginFailures
 from xapi_cli.errors import GrantRefused, LoginNeeded, LoginRefused, NetworkError, StoreError, TokenRejected, XapiError
+from xapi_cli.hints import Run
 from xapi_cli.store.login_session import Failures
 from xapi_cli.tokens import Identity
 
@@ -40,116 +41,117 @@ def records() -> Records:
     return Records()
 
 
+def of(records: Records, identity: Identity = ME) -> LoginFailures:
+    """Return the failures as another process sees them."""
+    return LoginFailures(records, identity)
+
+
 def _is_allowed(records: Records, password: str, identity: Identity = ME) -> bool:
     try:
-        LoginFailures(records).check_password(identity, password, origin="the password in XAPI_PASSWORD")
+        of(records, identity).check_password(password, "the password in XAPI_PASSWORD")
     except LoginRefused:
         return False
     return True
 
 
 def test_a_rejected_password_is_not_sent_again_for_a_minute_and_others_are(records: Records) -> None:
-    LoginFailures(records).record_rejected_password(ME, REJECTED, "wrong")
+    of(records).record_password(REJECTED, "wrong")
     records.time += 10
 
     with pytest.raises(LoginRefused) as caught:
-        LoginFailures(records).check_password(ME, "wrong", origin="the password in XAPI_PASSWORD")
+        of(records).check_password("wrong", "the password in XAPI_PASSWORD")
     assert str(caught.value) == (
         "login as me was rejected (400) less than a minute ago, so this password is not sent again;"
         " correct the password in XAPI_PASSWORD, wait 50 s, or run `xapi login`"
     )
     assert [_is_allowed(records, "right"), _is_allowed(records, "wrong", OTHER)] == [True, True]
-    LoginFailures(records).record_rejected_password(ME, REJECTED, "also wrong \udcff")
+    of(records).record_password(REJECTED, "also wrong \udcff")
     assert [_is_allowed(records, each) for each in ("wrong", "also wrong \udcff")] == [False, False]
-    LoginFailures(records).delete_failed(ME)
+    of(records).forget("failed")
     records.time += 50
     assert [_is_allowed(records, each) for each in ("wrong", "also wrong \udcff")] == [True, False]
-    LoginFailures(records).delete(ME)
+    of(records).forget("refused")
     assert _is_allowed(records, "also wrong \udcff")
 
 
 def test_twelve_salted_bits_of_a_password_are_recorded_and_at_most_32_passwords(records: Records) -> None:
     for identity in (ME, OTHER):
-        LoginFailures(records).record_rejected_password(identity, REJECTED, "wrong")
+        of(records, identity).record_password(REJECTED, "wrong")
     recorded = json.loads(records.texts[ME, "refused"])
-    (entry,) = recorded["entries"]
-    recorded["entries"] = [{**entry, "mark": mark} for mark in range(40)]
+    ((_, at, message),) = recorded["entries"]
+    recorded["entries"] = [[mark, at, message] for mark in range(40)]
     records.texts[ME, "refused"] = json.dumps(recorded).encode()
-    LoginFailures(records).record_rejected_password(ME, REJECTED, "another")
+    of(records).record_password(REJECTED, "another")
 
-    entries, others = (json.loads(records.texts[identity, "refused"])["entries"] for identity in (ME, OTHER))
-    assert len({entry["salt"] for entry in entries}) == 1
-    assert len(entries) == 32
-    assert all(set(entry) == {"salt", "mark", "at", "message"} and 0 <= entry["mark"] < 4096 for entry in entries)
-    assert others[0]["salt"] != entries[0]["salt"]
+    mine, others = (json.loads(records.texts[identity, "refused"]) for identity in (ME, OTHER))
+    assert set(mine) == {"salt", "entries", "at"}
+    assert len(mine["entries"]) == 32
+    assert all(0 <= mark < 4096 for mark, _, _ in mine["entries"])
+    assert others["salt"] != mine["salt"] == recorded["salt"]
 
 
 def test_a_process_that_cannot_record_a_rejection_remembers_it() -> None:
-    failures = LoginFailures(Records(can_write=False))
-    failures.record_rejected_password(ME, REJECTED, "wrong")
+    failures = of(Records(can_write=False))
+    failures.record_password(REJECTED, "wrong")
 
     with pytest.raises(LoginRefused, match="not sent again"):
-        failures.check_password(ME, "wrong", origin="it")
+        failures.check_password("wrong", "it")
 
 
 NO_RESPONSE = NetworkError("no response", hint="check")
-FAILED = LoginNeeded("it failed")
+FAILED = LoginNeeded("it failed", hint=("run ", Run("login")))
 SHARED = [
-    # the error, the command that it is recorded for, the command of the login that waits, whether it shares the error
-    (NO_RESPONSE, None, None, True),
-    (NO_RESPONSE, None, "pass a", True),
-    (GrantRefused("refused (400 invalid_client)"), None, None, True),
-    (FAILED, "pass a", "pass a", True),
-    (REJECTED, "pass a", "pass a", True),
-    (FAILED, "pass a", "pass b", False),
-    (FAILED, "pass a", None, False),
-    (FAILED, None, None, False),
-    (StoreError("locked"), None, None, False),
+    # the error, whether the password command caused it, whether the login that waits uses one and shares the error
+    (NO_RESPONSE, False, False, True),
+    (NO_RESPONSE, False, True, True),
+    (GrantRefused("refused (400 invalid_client)"), False, False, True),
+    (FAILED, True, True, True),
+    (REJECTED, True, True, True),
+    (FAILED, True, False, False),
+    (FAILED, False, False, False),
+    (StoreError("locked"), False, False, False),
 ]
 
 
-@pytest.mark.parametrize(("error", "of", "command", "is_shared"), SHARED)
+@pytest.mark.parametrize(("error", "of_command", "uses_command", "is_shared"), SHARED)
 def test_the_logins_that_waited_share_the_failure_and_later_ones_do_not(
-    records: Records, error: XapiError, of: str | None, command: str | None, is_shared: bool
+    records: Records, error: XapiError, of_command: bool, uses_command: bool, is_shared: bool
 ) -> None:
     since = records.now()
     records.time += 1
-    LoginFailures(records).record_failed(ME, error, command=of)
+    of(records).record_login(error, of_command=of_command)
     records.time += 1
 
-    LoginFailures(records).check_failed(ME, since=records.now(), command=command)
-    LoginFailures(records).check_failed(OTHER, since=since, command=command)
+    of(records).check_login(since=records.now(), uses_command=uses_command)
+    of(records, OTHER).check_login(since=since, uses_command=uses_command)
     if is_shared:
         with pytest.raises(type(error)) as caught:
-            LoginFailures(records).check_failed(ME, since=since, command=command)
-        assert (caught.value.message, caught.value.hint) == (
-            f"{error.message} (reported by another xapi process)",
-            error.hint,
-        )
-    LoginFailures(records).delete_failed(ME)
-    LoginFailures(records).check_failed(ME, since=since, command=command)
+            of(records).check_login(since=since, uses_command=uses_command)
+        message = f"{error.message} (reported by another xapi process)"
+        assert (caught.value.message, caught.value.hint) == (message, error.hint)
+    of(records).forget("failed")
+    of(records).check_login(since=since, uses_command=uses_command)
 
 
 def test_a_rejected_token_stops_logins_for_a_minute_unless_it_is_accepted_later(records: Records) -> None:
     for passed, accepted, stops in ((59, False, True), (60, False, False), (1, True, False), (-5, False, False)):
-        LoginFailures(records).record_rejected_token(ME)
+        of(records).record_token()
         records.time += passed
         if accepted:
-            LoginFailures(records).delete_rejected_token(ME)
+            of(records).forget("rejected")
         if stops:
             with pytest.raises(TokenRejected, match=r"rejected a new token .* wait 1 s, or run `xapi login`"):
-                LoginFailures(records).check_token(ME)
+                of(records).check_token()
         else:
-            LoginFailures(records).check_token(ME)
+            of(records).check_token()
 
 
 GARBAGE = [
     b"", b"null", b"[]", b"\xff", b"[" * 10_000, b'{"at": "x"}', b'{"at": 1000.0, "entries": 1}', b'{"at": NaN}',
-    b'{"at": 1000.0, "entries": [1, {"salt": "x", "mark": "1", "at": 1000.0, "message": ""}]}',
-    b'{"at": 1000.0, "entries": [{"salt": "\\ud800", "mark": 1, "at": 1000.0, "message": ""}]}',
-    b'{"at": 1000.0, "kind": "OSError", "message": "x"}', b'{"at": 1000.0, "kind": "NetworkError", "hint": 1}',
-    b'{"at": 1000.0, "kind": "LoginNeeded", "mark": 1, "salt": 1}',
-    b'{"at": 1000.0, "kind": "NetworkError", "message": 1}',
+    b'{"at": 1000.0, "salt": "00", "entries": [1]}', b'{"at": 1000.0, "salt": "x", "entries": [[1, 1000.0, ""]]}',
+    b'{"at": 1000.0, "salt": "00", "entries": [["x", 1000.0, ""]]}',
+    b'{"at": 1000.0, "salt": "00", "entries": [[Infinity, 1000.0, ""]]}',
+    b'{"at": 1000.0, "kind": "OSError", "message": "x"}', b'{"at": 1000.0, "kind": "LoginNeeded", "of_command": 0}',
 ]  # fmt: skip
 
 
@@ -158,6 +160,5 @@ def test_garbage_is_ignored(records: Records, data: bytes) -> None:
     for kind in ("refused", "failed"):
         records.texts[ME, kind] = data
 
-    failures = LoginFailures(records)
-    failures.check_password(ME, "wrong", origin="it")
-    failures.check_failed(ME, since=0, command="pass")
+    of(records).check_password("wrong", "it")
+    of(records).check_login(since=0, uses_command=True)

@@ -270,7 +270,7 @@ def test_a_supplied_token_is_replaced_only_by_what_its_file_contains_now() -> No
     two = tokens.renew(one, 0.0)
 
     assert (two, tokens.current(), redacted) == (Token("two"), Token("two"), ["one", "two"])
-    assert tokens.advice().startswith(
+    assert str(tokens.advice()).startswith(
         "XAPI_TOKEN_FILE was rejected: replace the token, or unset XAPI_TOKEN_FILE so that"
     )
 

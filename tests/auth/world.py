@@ -9,6 +9,7 @@ from typing import Any
 from xapi_cli.auth.account import Account
 from xapi_cli.auth.passwords import PasswordCommand, PasswordSources
 from xapi_cli.errors import LoginRefused
+from xapi_cli.hints import Hint, text
 from xapi_cli.store.login_session import open_session
 from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
 from xapi_cli.store.repository import TokenRepository
@@ -48,6 +49,9 @@ class World:
     questions: list[str] = field(default_factory=list)
     during: Callable[[], object] = lambda: None  # happens while the token endpoint responds
 
+    def warn(self, message: Hint) -> None:
+        self.warnings.append(text(message))
+
     def grant(self, password: str, origin: str) -> Token:
         self.logins.append(password)
         self.during()
@@ -75,7 +79,7 @@ class World:
         repository = TokenRepository(
             identity,
             "file",
-            StoreOptions(state, {}, self.warnings.append, unlock_wait=None if typed is None else UNLOCK_WAIT),
+            StoreOptions(state, {}, self.warn, unlock_wait=None if typed is None else UNLOCK_WAIT),
         )
         run = command_that(command) if command else None
         return Account(
@@ -83,7 +87,7 @@ class World:
             grant=self.grant,
             passwords=PasswordSources(given, run, ask if typed is not None else None),
             note=self.notes.append,
-            warn=self.warnings.append,
+            warn=self.warn,
             now=lambda: NOW,
             timeout=options.pop("timeout", 5),
             **options,

@@ -141,13 +141,13 @@ class Account:
         """Record a final 401 for *token*; if it is fresh and stored, disable automatic login for a minute."""
         self.repository.record_rejection(token)
         if token is self._granted and self._is_grant_stored:  # others may have revoked one that is not
-            self._failures.record_rejected_token(self.identity)
+            self._failures.record_token()
 
     def record_success(self, *, after_rejection: bool) -> None:
         """Record that the API accepted the token; nothing is written unless its rejection was recorded."""
         self.repository.forget_rejection()
         if after_rejection:
-            self._failures.delete_rejected_token(self.identity)
+            self._failures.forget("rejected")
 
     # explicit login
 
@@ -164,7 +164,7 @@ class Account:
             if self._session.was_logged_out():
                 raise StoreError(f"{logged_out} sent", hint="log in again")
             token = self._request_token(password, origin)
-            self._failures.delete(self.identity)
+            self._failures.forget("failed", "refused", "rejected")
             record = self.repository.read(again=True)
             stored_password = password if remember or (remember is None and record and record.password) else None
             self.source = "login"
@@ -208,7 +208,7 @@ class Account:
             raise self._not_logged_in(reason, "--no-login was given", registry.login_hint(self.repository.row))
         self._session.begin()
         if reason != "fresh":
-            self._failures.check_token(self.identity)
+            self._failures.check_token()
         prompt = self._passwords.prompt
         if not prompt or not self._must_prompt:
             return self._log_in_with(reason, stale, None)
@@ -230,7 +230,7 @@ class Account:
         if typed is not None:
             self._session.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read()):
-            self._failures.check_password(self.identity, password, origin=self._origin(typed))
+            self._failures.check_password(password, self._origin(typed))
         since = self._failures.now()
 
         def log_in() -> Token:
@@ -260,19 +260,19 @@ class Account:
         if self._session.was_logged_out():  # each waiting process would log in for itself, and store nothing
             raise LoginNeeded(f"{name_of(self.identity)} was logged out in the meantime", hint=("run ", Run("login")))
         if reason != "fresh":
-            self._failures.check_token(self.identity)
-        command = None if typed else self._passwords.command_key
-        self._failures.check_failed(self.identity, since=since, command=command)
+            self._failures.check_token()
+        uses_command = not typed and self._passwords.uses_command
+        self._failures.check_login(since=since, uses_command=uses_command)
         try:
             if (password := typed or self._passwords.get(record)) is None:
                 raise self._without_password(reason)
-            self._failures.check_password(self.identity, password, origin=self._origin(typed))
+            self._failures.check_password(password, self._origin(typed))
             token = self._request_token(password, self._origin(typed))
         except (LoginNeeded, LoginRefused) as error:
-            if command:
-                self._failures.record_failed(self.identity, error, command=command)
+            if uses_command:
+                self._failures.record_login(error, of_command=True)
             raise
-        self._failures.delete_failed(self.identity)
+        self._failures.forget("failed")
         if (newer := self._store(Record(token, record.password if record else None), stale)) is not None:
             return newer
         self._granted, self.source, self.login_reason = token, "login", reason
@@ -284,10 +284,10 @@ class Account:
         try:
             return self._grant(password, described(origin, password))
         except LoginRefused as error:
-            self._failures.record_rejected_password(self.identity, error, password)
+            self._failures.record_password(error, password)
             raise
         except XapiError as error:
-            self._failures.record_failed(self.identity, error)
+            self._failures.record_login(error)
             raise
 
     def _store(self, record: Record, stale: Token | None) -> Token | None:
@@ -331,7 +331,7 @@ class Account:
     @cached_property
     def _failures(self) -> LoginFailures:
         """The login failures; only a login needs them, and the store may have to connect."""
-        return LoginFailures(self._session.failures)
+        return LoginFailures(self._session.failures, self.identity)
 
     @contextmanager
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:

@@ -74,9 +74,9 @@ class PasswordSources(NamedTuple):
         return IN_VARIABLE if self.variable else FROM_COMMAND if self.command else REMEMBERED
 
     @property
-    def command_key(self) -> str | None:
-        """A text that distinguishes the command from others, None if it is not used; it may contain a secret."""
-        return "\0".join(self.command.argv) if self.command and not self.variable else None
+    def uses_command(self) -> bool:
+        """Whether the command is the source of an automatic login without a prompt."""
+        return self.command is not None and not self.variable
 
     @property
     def timeout(self) -> float:
@@ -91,7 +91,7 @@ class PasswordSources(NamedTuple):
 
     def get(self, record: "Record | None") -> str | None:
         """Return the password from the first source other than a prompt, or None if there is none."""
-        return self.command.run() if self.command and not self.variable else self.known(record)
+        return self.command.run() if self.command and self.uses_command else self.known(record)
 
 
 def prompt(terminal: "Terminal", identity: "Identity", reason: str = "") -> str:
