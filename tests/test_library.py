@@ -59,23 +59,6 @@ def test_threads_with_an_invalid_token_make_one_login_and_lose_no_request(progra
         assert all(len(received.body) == int(received.path.split("/")[1]) for received in api.requests)
 
 
-def test_a_parameter_in_the_path_of_a_rejected_request_is_redacted(program: Program) -> None:
-    with Api(lives=0) as api:
-        api.accepts = lambda authorization: False  # type: ignore[method-assign]  # a server that accepts nothing
-        ran = program(
-            """
-            with xapi_cli.open_client() as client:
-                try:
-                    client.get("/a;token=CANARY")
-                except TokenRejected as error:
-                    print(error.message)
-            """,
-            api.settings,
-        )
-
-    assert ran == Outcome(0, "GET /a;token=*** responded with 401\n")
-
-
 def test_a_body_that_can_be_read_only_once_is_resent_after_a_401(program: Program) -> None:
     with Api(lives=1) as api:
         ran = program(
@@ -114,40 +97,6 @@ def test_as_many_redirects_are_followed_as_by_commands(program: Program, redirec
 
     assert ran == Outcome(0, command.err.removeprefix("xapi: error: ") or command.out + "\n")
     assert (api.rejected, command.code) == (2, 3 if redirects == 11 else 0)
-
-
-def test_user_info_in_a_redirect_is_omitted_as_by_commands(program: Program) -> None:
-    server: Server
-    with Server([request(), lambda peer: peer.sock.sendall(away), request(), send(OK)]) as server:
-        url = server.url.replace("//", "//user:CANARY@")
-        away = f"HTTP/1.1 302 Found\r\nLocation: {url}/x\r\nContent-Length: 0\r\n\r\n".encode()
-        ran = program(
-            """
-            with xapi_cli.open_client() as client:
-                print(client.get("/", follow_redirects=True).url.userinfo)
-            """,
-            with_token(server),
-        )
-
-    assert ran == Outcome(0, "b''\n"), ran
-
-
-def test_a_wrong_content_length_is_refused_before_anything_is_sent(program: Program) -> None:
-    with Server([serve()]) as server:
-        ran = program(
-            """
-            with xapi_cli.open_client() as client:
-                for more in ({}, {"Authorization": "Basic eA=="}):
-                    try:
-                        client.post("/", content=b"a", headers={"Content-Length": "50", **more})
-                    except UsageError as error:
-                        print(error)
-            """,
-            with_token(server),
-        )
-
-    assert ran == Outcome(0, "the Content-Length header does not match the length of the body; omit it\n" * 2), ran
-    assert server.received == []
 
 
 def test_no_request_is_sent_to_another_origin(program: Program) -> None:
@@ -344,60 +293,6 @@ def test_failures_name_parameters_and_not_flags_except_in_commands(program: Prog
     assert [line.rpartition("; ")[2] for line in lines[4:]] == ["raise timeout to wait longer"] * 2
 
 
-def test_max_time_does_not_apply(program: Program, sandbox: Sandbox) -> None:
-    env = {**sandbox.settings, "XAPI_PASSWORD": MASTER.password, "XAPI_MAX_TIME": "0.2"}
-    code = "import time; client = xapi_cli.open_client(); time.sleep(0.3); print(client.get('/x-api/me').status_code)"
-
-    assert program(code, env) == Outcome(0, "200\n")
-
-
-def test_the_standard_streams_stay_open_during_a_keyring_access(program: Program, sandbox: Sandbox) -> None:
-    env = {
-        **sandbox.settings,
-        "XAPI_PASSWORD": MASTER.password,
-        "XAPI_STORAGE": "keyring",
-        "PYTHON_KEYRING_BACKEND": "fake_keyrings.Slow",
-        "FAKE_KEYRING": str(program.xapi.home / "items.json"),
-        "FAKE_KEYRING_SECONDS": "0.3",
-        "PYTHONPATH": str(FAKES),
-    }
-    ran = program(
-        """
-        import os
-        before = sorted(os.listdir("/proc/self/fd"))
-        client = xapi_cli.open_client()
-        thread = threading.Thread(target=lambda: client.get("/x-api/me"))
-        thread.start()
-        lines = 0
-        while thread.is_alive():
-            os.write(1, b"mine\\n")
-            lines += 1
-            thread.join(0.01)
-        client.close()
-        os.write(1, b"%d\\n" % lines)
-        assert sorted(os.listdir("/proc/self/fd")) == before
-        """,
-        env,
-    )
-    *mine, count = ran.out.splitlines()
-
-    assert (ran.code, ran.err) == (0, ""), ran
-    assert (len(mine), set(mine)) == (int(count), {"mine"})
-    assert int(count) > 0
-
-
-def test_the_messages_of_commands_go_to_a_logger(program: Program, sandbox: Sandbox) -> None:
-    code = """
-    import logging
-    logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.ERROR)
-    xapi_cli.open_client().get("/x-api/me")
-    """
-    ran = program(code, {**sandbox.settings, "XAPI_PASSWORD": MASTER.password})
-
-    assert ran.err.startswith("xapi_cli INFO logged in as"), ran
-
-
 def test_streamed_responses_are_not_read_ahead(program: Program) -> None:
     with Server([request(), send(OK)]) as server:
         code = """
@@ -405,16 +300,6 @@ def test_streamed_responses_are_not_read_ahead(program: Program) -> None:
             print(response.is_stream_consumed, b"".join(response.iter_bytes()))
         """
         assert program(code, with_token(server)) == Outcome(0, "False b'ok'\n")
-
-
-def _with_cookie(received: ReceivedRequest) -> Reply:
-    return Reply(headers=(("Set-Cookie", "a=b"), ("Content-Type", "text/plain")))
-
-
-def test_cookies_are_not_stored(program: Program) -> None:
-    with Api(_with_cookie, open_to_all=True) as api:
-        assert program("c = xapi_cli.open_client(); c.get('/'); c.get('/')", api.settings).code == 0
-        assert ["cookie" in received.headers for received in api.requests] == [False, False]
 
 
 def test_the_password_command_of_a_profile_is_not_run_for_another_base_url(program: Program, sandbox: Sandbox) -> None:
@@ -440,19 +325,3 @@ def test_the_password_command_of_a_profile_is_not_run_for_another_base_url(progr
         f"the password_command of profile play is not run: it belongs to https://api.test, not to {sandbox.base_url}\n",
     )
     assert (sandbox.login_attempts, ran_at.exists()) == (0, False)
-
-
-def test_a_token_for_another_base_url_is_not_sent(program: Program, sandbox: Sandbox) -> None:
-    ran = program(
-        f"""
-        try:
-            xapi_cli.open_client(base_url={sandbox.base_url!r}).get("/x-api/me")
-        except UsageError as error:
-            print(error.message)
-        """,
-        {"XAPI_TOKEN": "canary", "XAPI_BASE_URL": "https://api.test"},
-    )
-
-    refused = f"XAPI_TOKEN is for https://api.test (XAPI_BASE_URL), but base_url selects {sandbox.base_url}\n"
-    assert ran == Outcome(0, refused)
-    assert sandbox.requests == 0

@@ -201,15 +201,6 @@ def test_a_password_command_is_searched_for_and_not_run(xapi: Xapi, sandbox: San
     assert not (xapi.home / "ran").exists()
 
 
-def test_a_group_writable_config_file_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
-    xapi("login", env=sandbox.settings)
-    (xapi.config / "config.toml").chmod(0o664)
-
-    check = line(xapi("doctor", env=sandbox.settings), "config")
-
-    assert check == f"warn  config    {xapi.config / 'config.toml'} is writable by its group; run `chmod g-w` on it"
-
-
 @pytest.mark.parametrize(("columns", "env"), [(60, {}), (80, {"NO_COLOR": "1"})])
 def test_on_a_terminal_the_lines_fit_and_are_complete_without_color(
     xapi: Xapi, columns: int, env: dict[str, str]
@@ -240,25 +231,3 @@ def test_on_a_terminal_a_new_user_sees_the_one_failure_first(xapi: Xapi) -> None
         "skip            not checked, because profile failed: network, clock, tls, proxy, token, password"
     ]
     assert rows[-1] == "xapi: error: 1 of 11 checks failed: profile; follow the hints of the failed checks"
-
-
-def test_on_a_terminal_a_hint_of_a_check_that_passed_follows_in_the_same_sentence(xapi: Xapi) -> None:
-    config = "c" * 30  # with the name of the file, as wide as a line
-    with xapi.on_terminal("doctor", env={"XAPI_CONFIG_DIR": config, "XAPI_STATE_DIR": "s"}, columns=60) as terminal:
-        assert terminal.wait() == 1
-    assert "config.toml does not exist yet; `xapi login` creates it" in " ".join(terminal.text.split())
-
-    assert xapi("profile", "set", "timeout", "5", env={"XAPI_CONFIG_DIR": config}).code == 0
-    with xapi.on_terminal("doctor", env={"XAPI_CONFIG_DIR": config, "XAPI_STATE_DIR": "s"}, columns=60) as terminal:
-        assert terminal.wait() == 1
-    assert "config.toml (profiles: default)" in " ".join(terminal.text.split())
-
-
-def test_on_a_terminal_checks_that_pass_keep_their_order(xapi: Xapi, sandbox: Sandbox) -> None:
-    xapi("login", env=sandbox.settings)
-
-    with xapi.on_terminal("doctor", columns=200) as terminal:
-        assert terminal.wait() == 0
-    names = [row.split()[1] for row in terminal.text.splitlines() if row[0] != " "]
-
-    assert names == [check["name"] for check in json.loads(xapi("doctor", "--json").out)["checks"]]

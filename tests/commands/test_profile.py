@@ -37,13 +37,6 @@ def test_list_prints_json_for_scripts(xapi: Xapi) -> None:
     ]
 
 
-def test_the_default_profile_is_empty_before_it_is_created(xapi: Xapi) -> None:
-    note = "xapi: profile default has no settings; `xapi login` writes them\n"
-
-    assert xapi("profile", "show") == Outcome(0, "name  default\n", note)
-    assert xapi("profile", "show", "--json") == Outcome(0, '{"name": "default"}\n', note)
-
-
 def test_show_prints_one_profile(xapi: Xapi) -> None:
     write_config(xapi)
 
@@ -71,15 +64,6 @@ def test_the_profile_can_precede_the_command(xapi: Xapi, args: tuple[str, ...]) 
     write_config(xapi, "[profiles.home]\nusername = 'me'\n[profiles.work]\nusername = 'us'\n")
 
     assert json.loads(xapi(*args, "--json", env={"XAPI_PROFILE": "work"}).out) == {"name": "home", "username": "me"}
-
-
-def test_control_sequences_in_the_config_file_are_neutralized(xapi: Xapi) -> None:
-    write_config(xapi, '[profiles.default]\nusername = "\\u001b[2J\\u202e"\n')
-
-    assert xapi("profile", "show").out == "name      default\nusername  \\x1b[2J\\u202e\n"
-    assert "\x1b" not in xapi("profile", "list").out
-    error = xapi("token", "show", "--base-url", "api.test")
-    assert (error.code, error.err.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("args", [("profile", "list"), ("profile", "show"), ("doctor", "--no-input")])

@@ -40,17 +40,6 @@ def test_use_warns_if_the_environment_selects_another_profile(xapi: Xapi) -> Non
     )
 
 
-def test_unset_of_an_unknown_key_exits_with_2(xapi: Xapi) -> None:
-    write_config(xapi)
-
-    outcome = xapi("profile", "unset", "timout")
-    assert (outcome.code, outcome.err.partition("?")[0]) == (
-        2,
-        "xapi: error: unknown setting 'timout'; did you mean timeout",
-    )
-    assert config_of(xapi) == WRITTEN
-
-
 @pytest.mark.parametrize("storage", ["file"])
 def test_remove_names_the_command_that_deletes_the_token_which_remains(
     xapi: Xapi, sandbox: Sandbox, storage: str
@@ -122,11 +111,3 @@ def test_a_config_file_that_cannot_be_written_exits_with_14(xapi: Xapi) -> None:
     outcome = xapi("profile", "set", "timeout", "1")
 
     assert (outcome.code, outcome.err.count("\n")) == (14, 1)
-
-
-def test_quiet_omits_the_notes_of_changes(xapi: Xapi) -> None:
-    write_config(xapi)
-
-    changes = [("use", "home"), ("set", "timeout", "1"), ("unset", "timeout"), ("unset", "timeout")]
-    for args in (*changes, ("remove", "home")):
-        assert xapi("profile", *args, "--quiet") == Outcome(0, "", ""), args

@@ -43,22 +43,6 @@ def test_json_looks_the_same_with_each_option(xapi: Xapi, options: list[str], co
     assert _screen(terminal) == COLORED * count
 
 
-@pytest.mark.parametrize("env", [{"FORCE_COLOR": "1"}])
-@pytest.mark.parametrize(
-    ("options", "out"),
-    [
-        ([], BODY.decode()),
-        (["--jq", ".a[0]"], "Ü/\x1b\n"),
-        (["--paginate"], BODY.decode() + "\n"),
-    ],
-)
-def test_a_pipe_gets_the_json_as_it_was_sent(xapi: Xapi, options: list[str], out: str, env: dict[str, str]) -> None:
-    with PageServer(lambda _: page(BODY, 'Link: </>; rel="self"')) as server:
-        outcome = xapi("request", "/", *options, env=bearing(server) | env)
-
-    assert (outcome.code, outcome.out, outcome.err) == (0, out, "")
-
-
 def test_results_and_items_appear_on_a_terminal_as_they_arrive(xapi: Xapi) -> None:
     seen = threading.Event()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
@@ -93,25 +77,6 @@ def test_pages_show_their_progress_and_then_one_line(xapi: Xapi, columns: int) -
     last = terminal.text.rpartition("\x1b[K")[2]
     assert re.fullmatch(r"xapi: wrote out: 3 pages, 6 items, 54 bytes in \d+\.\d s\r\n", last)
     assert (xapi.home / "out").read_text() == "".join(f'{{"id":{number}}}\n' for number in range(1, 7))
-
-
-@pytest.mark.parametrize(
-    ("headers", "start", "size"),
-    [
-        ("Content-Length: 20971520\r\n", b"\x89PNG\r\n\x1a\n\0", "20.0 MiB, "),
-        ("Content-Length: 20971520\r\nContent-Type: image/png\r\n", b"", "20.0 MiB, "),
-        ("Connection: close\r\n", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", ""),
-    ],
-)
-def test_a_binary_body_is_refused_before_it_has_arrived(xapi: Xapi, headers: str, start: bytes, size: str) -> None:
-    head = f"HTTP/1.1 200 OK\r\n{headers}\r\n".encode()
-    with (
-        Server([request(), send(head + start), hang()]) as server,
-        xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
-    ):
-        assert terminal.wait(20) == 0
-
-    assert terminal.text.endswith(f"xapi: binary body, {size}not shown; use -o FILE, or a pipe\r\n")
 
 
 UP = b"x" * 50_000_000  # more than the buffers of a connection

@@ -4,8 +4,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.support.program import Xapi
-from tests.support.servers import OK, Server, hang, request, send, serve
-from xapi_cli.features.sandbox import MASTER
+from tests.support.servers import OK, Server, request, send, serve
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
@@ -31,24 +30,6 @@ def test_a_transient_failure_is_retried(xapi: Xapi, status: int, after: str | No
     assert (outcome.code, outcome.out) == (0, "ok")
     assert outcome.err.startswith(f"xapi: {server.url}/a?key=*** responded with {status}; retrying in 0.")
     assert outcome.err.endswith(" s (1 of 1)\n")
-
-
-@pytest.mark.parametrize("status", ["429 Slow", "500 No", "501 No", "404 No"])
-def test_permanent_failures_and_long_waits_are_not_retried(xapi: Xapi, status: str) -> None:
-    with Server([serve(response(status, b"no", "Retry-After: 301"))]) as server:
-        outcome = xapi("request", "/", "--retry", "3", env=bearing(server))
-
-    assert (outcome.code, outcome.out) == (4 if status < "5" else 5, "no")
-    assert "retrying in" not in outcome.err
-    assert b"".join(server.received).count(b"GET ") == 1
-
-
-def test_a_timeout_is_not_retried(xapi: Xapi) -> None:
-    with Server([request(), hang()]) as server:
-        outcome = xapi("request", "/", "--retry", "3", "--timeout", "1", env=bearing(server))
-
-    assert (outcome.code, outcome.out, len(server.received)) == (12, "", 1)
-    assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
@@ -108,13 +89,3 @@ def test_a_number_of_retries_that_is_not_valid_exits_with_2(xapi: Xapi, value: s
 
     assert (set_.code, sent.code) == (2, 2)
     assert sent.err == f"xapi: error: XAPI_RETRY: {value!r} is not valid; use a number from 0 to 100\n"
-
-
-def test_retry_does_not_repeat_the_login(xapi: Xapi) -> None:
-    with Server([serve(response("200 OK", b"<html>a portal</html>", "Content-Type: text/html"))]) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": "canary-password"}
-        outcome = xapi("request", "/", "--retry", "5", env=env)
-
-    assert (outcome.code, outcome.out) == (11, "")
-    assert b"".join(server.received).count(b"POST /x-api/token") == 1
-    assert "canary" not in outcome.err

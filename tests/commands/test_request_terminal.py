@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.api import TOKEN, bearing, response
+from tests.commands.api import bearing, response
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, close, head, request, send, sleep, wait_for
 from xapi_cli.features.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
-INDENTED = '{\n  "b": 1.10,\n  "a": [\n    1e400,\n    "é",\n    null\n  ]\n}\n'
 
 
 def _screen(text: str) -> str:
@@ -33,17 +32,6 @@ def test_json_is_indented_and_colored_on_a_terminal(xapi: Xapi) -> None:
         '{\n  \x1b[1;34m"b"\x1b[0m: \x1b[36m1.10\x1b[0m,\n  \x1b[1;34m"a"\x1b[0m: [\n    \x1b[36m1e400\x1b[0m,\n'
         '    \x1b[32m"é"\x1b[0m,\n    \x1b[35mnull\x1b[0m\n  ]\n}\n'
     )
-
-
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_escape_sequence_is_printed_on_a_terminal_without_colors(xapi: Xapi, env: dict[str, str]) -> None:
-    with (
-        Server([request(), send(response("200 OK", JSON))]) as server,
-        xapi.on_terminal("request", "/", env=bearing(server) | env) as terminal,
-    ):
-        assert terminal.wait() == 0
-
-    assert _screen(terminal.seen.decode()) == INDENTED
 
 
 NASTY = "".join(map(chr, [*range(9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0x200B, 0x200E, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF, 0x2028, 0xE0001]))[1:]  # fmt: skip  # noqa: E501 - a list of code points
@@ -190,31 +178,6 @@ def test_a_dumb_or_quiet_terminal_shows_no_progress(xapi: Xapi, tmp_path: Path, 
         assert terminal.wait() == 0
 
     assert terminal.seen == b""
-
-
-def test_rich_is_imported_only_to_show_progress(xapi: Xapi, tmp_path: Path) -> None:
-    with Server([request(), send(OK)]) as server:
-        env = bearing(server) | {"PYTHONPROFILEIMPORTTIME": "1"}
-        piped = xapi("request", "/", "-o", str(tmp_path / "out"), env=env)
-        with xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=env) as terminal:
-            assert terminal.wait() == 0
-
-    assert "xapi_cli.request.output" in piped.err
-    assert "| rich" not in piped.err
-    assert "xapi_cli.system.progress" in terminal.seen.decode()
-    is_shown = "received " in terminal.text or "waiting for " in terminal.text  # the machine was busy
-    assert is_shown or "| rich" not in terminal.seen.decode().replace("  ", "")
-
-
-def test_verbose_and_curl_print_no_token_on_a_terminal(xapi: Xapi) -> None:
-    with (
-        Server([request(), send(OK)]) as server,
-        xapi.on_terminal("request", "/", "-v", env=bearing(server)) as terminal,
-    ):
-        assert terminal.wait() == 0
-
-    assert TOKEN.encode() not in terminal.seen
-    assert "> Authorization: Bearer ***" in terminal.text
 
 
 @pytest.mark.parametrize(("args", "what"), [(("-d", "@-"), "the body"), (("a=@-",), "the value")])

@@ -188,14 +188,6 @@ def test_after_a_rejected_password_xapi_prompts_again_and_no_process_waits_for_t
     assert sandbox.login_attempts == 4
 
 
-def test_ctrl_c_at_the_password_prompt_of_a_request_exits_with_130(xapi: Xapi, sandbox: Sandbox) -> None:
-    with xapi.on_terminal(*ME, env={**sandbox.settings, "XAPI_PASSWORD": None}) as terminal:
-        terminal.expect("Password for ")
-        terminal.interrupt()
-        assert terminal.wait(30) == 130
-        assert terminal.echoes
-
-
 def test_auto_without_a_keyring_works_for_one_command_and_names_the_alternative(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi(*ME, env={**sandbox.settings, "XAPI_STORAGE": None, "DBUS_SESSION_BUS_ADDRESS": "unix:path=/none"})
 
@@ -207,18 +199,6 @@ def test_auto_without_a_keyring_works_for_one_command_and_names_the_alternative(
         " stores it in a file that only you can read)"
     )
     assert second.startswith("xapi: logged in as ")
-
-
-def test_the_alternative_to_a_keyring_is_for_the_profile_of_the_command(xapi: Xapi, sandbox: Sandbox) -> None:
-    for key, value in (("base_url", sandbox.base_url), ("username", MASTER.email)):
-        assert xapi("profile", "set", key, value, "-p", "play").code == 0
-    env = {"XAPI_STORAGE": None, "XAPI_PASSWORD": MASTER.password}
-
-    warning, *_ = xapi(*ME, "-p", "play", env=env).err.splitlines()
-    alternative = warning.partition("(`")[2].partition("`")[0]
-    assert alternative == "xapi login --profile play --storage file"
-    assert xapi(*alternative.split()[1:], env=env).code == 0
-    assert xapi("token", "show", "--no-login", "-p", "play", env={"XAPI_STORAGE": None}).code == 0
 
 
 def test_the_password_is_sent_only_in_the_token_request(xapi: Xapi, sandbox: Sandbox) -> None:

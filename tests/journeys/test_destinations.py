@@ -86,27 +86,6 @@ def test_a_password_command_is_not_run_for_another_username(
     assert (_has_run(play), sandbox.login_attempts) == (False, 0)
 
 
-def test_equivalent_base_urls_are_the_same(play: Xapi, sandbox: Sandbox) -> None:
-    url = sandbox.base_url.replace("http:", "HTTP:") + "/"
-
-    assert play("request", "/x-api/me", "-p", "play", "--base-url", url, "-u", MASTER.email).code == 0
-    assert _has_run(play)
-
-
-def test_a_profile_without_a_base_url_does_not_bind_its_command(xapi: Xapi, sandbox: Sandbox) -> None:
-    (xapi.home / "password").write_text(MASTER.password)
-    xapi("profile", "set", "password_command", "cat password")
-
-    assert xapi("request", "/x-api/me", env={**sandbox.settings, "XAPI_PASSWORD": None}).code == 0
-
-
-def test_a_password_from_the_environment_is_used_for_any_account(play: Xapi, other: Sandbox) -> None:
-    env = {"XAPI_PASSWORD": MASTER.password}
-
-    assert play("request", "/x-api/me", "-p", "play", "--base-url", other.base_url, env=env).code == 0
-    assert not _has_run(play)
-
-
 def test_no_prompt_replaces_a_withheld_password_command(play: Xapi, other: Sandbox) -> None:
     for args in (("login",), ("request", "/x-api/me")):
         with play.on_terminal(*args, "-p", "play", "--base-url", other.base_url, columns=400) as terminal:
@@ -138,13 +117,6 @@ def test_a_login_that_changes_the_base_url_removes_the_password_command(
     shown = json.loads(play("profile", "show", "play", "--json").out)
     assert (shown["base_url"], "password_command" in shown) == (other.base_url, False)
     assert (play("token", "show", "--fresh", "-p", "play").code, _has_run(play)) == (10, False)
-
-
-def test_doctor_reports_a_password_command_of_another_base_url(play: Xapi, sandbox: Sandbox, other: Sandbox) -> None:
-    outcome = play("doctor", "-p", "play", "--base-url", other.base_url)
-
-    assert outcome.code == 1
-    assert f"fail  password  {WITHHELD.format(sandbox.base_url, other.base_url)}; {HINT}\n" in outcome.out
 
 
 # a token that is bound to a base URL
@@ -255,14 +227,3 @@ def test_a_secret_in_a_variable_belongs_to_the_base_url_beside_it(
     assert place is None or f" (XAPI_BASE_URL), but {place} selects " in outcome.err
     assert other.requests == other.login_attempts == 0
     assert place is None or sandbox.requests == requests
-
-
-def test_doctor_reports_a_token_of_another_base_url_and_sends_nothing(
-    prod: Xapi, sandbox: Sandbox, other: Sandbox
-) -> None:
-    env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": sandbox.base_url}
-    outcome = prod("doctor", "-p", "staging", env=env)
-
-    assert outcome.code == 1
-    assert f"fail  profile   XAPI_TOKEN is for {sandbox.base_url} (XAPI_BASE_URL), but profile staging" in outcome.out
-    assert (sandbox.requests, other.requests) == (0, 0)

@@ -72,40 +72,6 @@ def test_a_final_401_is_shown_until_a_login(
     assert _rejections(xapi) == []
 
 
-def test_after_a_401_a_script_needs_a_password_source(xapi: Xapi, sandbox: Sandbox) -> None:
-    login = ("login", "--base-url", sandbox.base_url, "-u", MASTER.email)
-    assert xapi(*login, env={"XAPI_PASSWORD": MASTER.password}).code == 0
-
-    sandbox.revoke_tokens()
-    without = xapi(*ME)
-    assert without.code == 10
-    assert without.err.endswith(
-        "; run `xapi login`, or set XAPI_PASSWORD or the profile's password_command, or store the password with"
-        " --storage keyring or helper\n"
-    )
-    with xapi.on_terminal(*ME) as terminal:
-        terminal.expect("Password for ")
-        terminal.type(f"{MASTER.password}\n")
-        assert terminal.wait() == 0
-    sandbox.revoke_tokens()
-    assert xapi(*ME, env={"XAPI_PASSWORD": MASTER.password}).code == 0
-    (xapi.home / "password").write_text(MASTER.password)
-    assert xapi("profile", "set", "password_command", f"cat {xapi.home / 'password'}").code == 0
-    sandbox.revoke_tokens()
-    assert xapi(*ME).code == 0
-
-
-def test_a_rejected_password_leaves_the_token_rejected_and_an_automatic_login_replaces_it(
-    xapi: Xapi, sandbox: Sandbox, logged_in: Env
-) -> None:
-    sandbox.revoke_tokens()
-    assert xapi(*ME, env={**logged_in, "XAPI_PASSWORD": "wrong"}).code == 10
-    assert _shown(xapi, logged_in) == REJECTED
-
-    assert xapi(*ME, env={**logged_in, "XAPI_PASSWORD": MASTER.password}).code == 0
-    assert _shown(xapi, logged_in) == VALID
-
-
 @pytest.mark.parametrize(
     "command",
     [("token", "show"), ("exec", "--", "sh", "-c", "echo $XAPI_TOKEN")],
@@ -169,17 +135,6 @@ def test_a_request_that_succeeds_ends_the_rejection(
 
     shown = xapi("token", "status")
     assert (shown.code, json.loads(shown.out)["state"]) == expected
-
-
-def test_a_fresh_token_that_is_rejected_is_shown_as_rejected(xapi: Xapi) -> None:
-    with Server([*_respond(200, TOKEN), *_respond(401)]) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": MASTER.email, "XAPI_PASSWORD": "any"}
-        assert xapi(*ME, env=env).code == 10
-
-        shown = xapi("token", "status", env=env)
-
-    assert (shown.code, json.loads(shown.out)["state"]) == (10, "rejected")
-    assert shown.err == "xapi: error: the API rejected the token (401); run `xapi login`\n"
 
 
 def test_a_request_that_succeeds_writes_nothing(xapi: Xapi, sandbox: Sandbox, logged_in: Env) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.combinations import combined
 from tests.support.program import Xapi
-from xapi_cli import open_client
 from xapi_cli.features.sandbox import MASTER, Sandbox
 from xapi_cli.features.sandbox.accounts import User
 
@@ -137,17 +136,6 @@ def test_all_lines_of_a_batch_use_the_replaced_token(
     assert service.login_attempts == 0
 
 
-def test_a_client_of_the_library_uses_the_replaced_token(
-    service: RotatingSandbox, env: dict[str, str], token_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {**env, "XAPI_CONFIG_DIR": str(token_file.parent)}.items():
-        monkeypatch.setenv(name, value)
-    service.on_rejection = lambda: _replace(token_file, "new-token")
-
-    with open_client() as client:
-        assert [client.get("/x-api/me").status_code for _ in range(2)] == [200, 200]
-
-
 @pytest.mark.parametrize(
     ("content", "problem", "command"),
     combined(
@@ -197,24 +185,3 @@ def test_a_token_and_a_file_exclude_each_other(xapi: Xapi, env: Env) -> None:
         "xapi: error: XAPI_TOKEN and XAPI_TOKEN_FILE are both set; unset one of them\n",
     )
     assert xapi("token", "show", env={**env, "XAPI_TOKEN": ""}).out == "old-token\n"
-
-
-def test_fresh_and_a_file_exclude_each_other(xapi: Xapi, env: Env) -> None:
-    outcome = xapi("token", "show", "--fresh", env=env)
-
-    assert (outcome.code, "--fresh and XAPI_TOKEN_FILE cannot be combined" in outcome.err) == (2, True)
-
-
-def test_status_and_doctor_name_the_file(xapi: Xapi, env: Env, token_file: Path) -> None:
-    assert "XAPI_TOKEN_FILE is set and overrides the stored token" in xapi("token", "status", env=env).err
-    checks = {one["name"]: one for one in json.loads(xapi("doctor", "--json", env=env).out)["checks"]}
-    assert "from XAPI_TOKEN_FILE" in checks["token"]["message"]
-    token_file.unlink()
-    checks = {one["name"]: one for one in json.loads(xapi("doctor", "--json", env=env).out)["checks"]}
-    assert (checks["token"]["status"], "cannot be read" in checks["token"]["message"]) == ("fail", True)
-
-
-def test_verbose_redacts_the_token(xapi: Xapi, env: Env, token_file: Path) -> None:
-    token_file.write_text("new-token")
-
-    assert "new-token" not in xapi(*ME, "-v", env=env).err

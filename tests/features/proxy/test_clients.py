@@ -14,7 +14,7 @@ import requests
 from tests.commands.api import bearing, response
 from tests.features.proxy.running import proxy
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import OK, Peer, Server, request, send, wait_for
+from tests.support.servers import OK, Server, request, send, wait_for
 from xapi_cli.features.sandbox import MASTER, Sandbox
 
 CLIENTS = 32
@@ -68,26 +68,6 @@ def test_requests_uses_one_connection_for_many_calls(xapi: Xapi, sandbox: Sandbo
     assert parts.json()["text"] == "ab"
     assert json.loads(lines[0])["json"] == {"a": 1}
     assert sandbox.logins == 2
-
-
-def test_a_get_is_resent_only_once_even_if_other_connections_are_open(xapi: Xapi) -> None:
-    all_connected = threading.Barrier(3)
-
-    def wait_for_all(peer: Peer) -> None:
-        all_connected.wait(60)
-
-    served = [request(), wait_for_all, send(OK)]
-    with (
-        Server(*[[*served, request()]] * 3, [request()]) as server,
-        proxy(xapi, bearing(server)) as running,
-        concurrent.futures.ThreadPoolExecutor(3) as threads,
-    ):
-        calls = [threads.submit(requests.get, running.url, headers=running.headers, timeout=60) for _ in range(3)]
-        assert [each.result().status_code for each in calls] == [200, 200, 200]
-        lost = requests.get(f"{running.url}/last", headers=running.headers, timeout=60)
-
-    assert lost.status_code == 502
-    assert b"".join(server.received).count(b"GET /last ") == 2
 
 
 def test_long_polls_of_many_clients_are_answered_when_there_is_something(xapi: Xapi) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.commands.api import TOKEN, bearing
 from tests.features.proxy.running import Proxy, proxy, start
 from tests.support.program import Xapi
-from tests.support.servers import OK, Peer, Server, Step, hang, head, request, reset, send, until_closed
-from xapi_cli.features.sandbox import MASTER, Sandbox
+from tests.support.servers import OK, Peer, Server, Step, head, request, reset, send, until_closed
+from xapi_cli.features.sandbox import Sandbox
 
 LENGTH = 2**20
 ALL = "--write"  # with an option, `proxy` listens on a socket
@@ -76,16 +76,6 @@ def test_a_killed_client_ends_its_call_only(
         assert not steps or gone.wait(30)
         with running.client() as client:
             assert client.get("/").text == "ok"
-
-
-def test_an_incomplete_request_ends_with_the_input_of_its_client(xapi: Xapi) -> None:
-    with (
-        Server([head(), until_closed()]) as server,
-        proxy(xapi, bearing(server)) as running,
-        connected(running, POST + b"part") as sock,
-    ):
-        sock.shutdown(socket.SHUT_WR)
-        assert sock.recv(1) == b""
 
 
 UPSTREAM: dict[str, list[Step]] = {
@@ -162,17 +152,6 @@ def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
         with proxy(xapi, bearing(server) | runtime, ALL) as running:
             assert not path.parent.exists()
             assert Path(running.settings["XAPI_PROXY_SOCKET"]).exists()
-
-
-def test_a_proxy_that_is_killed_during_a_login_does_not_block_the_next_one(xapi: Xapi, sandbox: Sandbox) -> None:
-    with Server([request(), hang()]) as server:
-        process = xapi.start("proxy", "--port", "0", env={**sandbox.settings, "XAPI_BASE_URL": server.url})
-        while not server.received:
-            assert process.poll() is None
-        process.kill()
-
-    with proxy(xapi, sandbox.settings) as running, running.client() as client:
-        assert client.get("/x-api/me").json()["email"] == MASTER.email
 
 
 def test_the_token_is_in_no_file_and_no_argument(xapi: Xapi) -> None:
