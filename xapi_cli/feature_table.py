@@ -22,7 +22,7 @@ class Flag(NamedTuple):
     help: str
     heading: str | None = None
     metavar: str | None = None
-    kind: str = "text"  # or switch, off, texts, count
+    kind: str = "text"  # or switch, off, texts, count, repeat (how often it is given)
     choices: tuple[str, ...] = ()
     once: str = ""  # the hint of the error if it is given twice; without it, the last one applies
 

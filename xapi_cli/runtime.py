@@ -45,7 +45,7 @@ class Runtime:
         self.flags: resolve.Flags = {}
         self.may_create_profile = False
         self.suggests_login = True
-        self.verbose = False
+        self.verbose = 0
         self.option: Callable[[str], str] = lambda name: str(Option(name))  # what messages call the flag of a setting
         self.keeps_connections = True  # of logins and other requests of `transport`
         self.default_max_time: float | None = None  # seconds, without --max-time
@@ -319,7 +319,7 @@ class Runtime:
             return None
         from xapi_cli.request.verbose import VerboseLog
 
-        log = VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style)
+        log = VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style, bodies=self.verbose > 1)
         if self.settings.profile != "default":
             log.trace(f"* profile {self.settings.profile}")
         return log

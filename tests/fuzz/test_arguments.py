@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
+from xapi_cli.commands.request import Request
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.runtime import Runtime
 from xapi_cli.system.render import printable
-from xapi_cli.usecases.request import Request
 
 BASE = "https://api.test/v1"
 ENVIRON = {"XAPI_BASE_URL": BASE, "XAPI_TOKEN": "canary-of-a-token", "XAPI_CONFIG_DIR": "/nonexistent"}

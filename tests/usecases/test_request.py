@@ -1,9 +1,9 @@
 import pytest
 
+from xapi_cli.commands.request import Request
 from xapi_cli.errors import UsageError
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.runtime import Runtime
-from xapi_cli.usecases.request import Request
 
 ENVIRON = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "canary", "XAPI_CONFIG_DIR": "/nonexistent"}
 

@@ -12,6 +12,8 @@ def check(options: RequestOptions, items: Items, method: str | None, *, log: str
     *log* is the file of the request log.
     """
     _check_body(items, options.data, form=options.form)
+    if options.fields is not None and not options.csv:
+        raise UsageError("--fields requires --csv", hint="add --csv")
     _check_files(options, log)
 
 

@@ -5,11 +5,12 @@ flattened with dots, arrays stay JSON.
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from xapi_cli.errors import ExpectationFailed
-from xapi_cli.request.json_values import dumps, lookup
+from xapi_cli.request.json_values import InvalidValue, JsonReader, dumps, lookup
+from xapi_cli.request.media_types import utf8
 from xapi_cli.system.render import printable
 
 _SAMPLE = 1000  # rows from which the columns are taken
@@ -17,10 +18,12 @@ _MAX_SAMPLE = 10 * 2**20  # characters of these rows, as JSON
 
 
 class CsvTable:
-    """Write rows with *write*, which takes bytes; *warn* gets the warning about a field that comes too late."""
+    """Write rows with `write_with`, which takes bytes; *warn* gets the warning about a field that comes too late."""
 
-    def __init__(self, write: Callable[[bytes], object], fields: Sequence[str], warn: Callable[[str], None]) -> None:
-        self._write, self._warn = write, warn
+    write_with: Callable[[bytes], object]
+
+    def __init__(self, fields: Sequence[str], warn: Callable[[str], None]) -> None:
+        self._warn = warn
         self._columns = dict.fromkeys(fields, True)
         self._missing = set(fields)
         self._has_fields = bool(fields)
@@ -87,7 +90,7 @@ class CsvTable:
 
     def write(self, text: str) -> None:
         """Write *text*, a line of the csv module."""
-        self._write(text.encode("utf-8", "backslashreplace"))
+        self.write_with(text.encode("utf-8", "backslashreplace"))
 
 
 def _flattened(row: dict[str, Any], prefix: str = "") -> "list[tuple[str, str]]":
@@ -104,6 +107,31 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return str(value) if isinstance(value, str) else dumps(value)
+
+
+class TableFilter:
+    """The output of --csv: the rows of each body go to one table, with the columns *fields*."""
+
+    makes_json = False
+
+    def __init__(self, fields: Sequence[str], warn: Callable[[str], None]) -> None:
+        self._table = CsvTable(fields, warn)
+
+    def apply(self, chunks: Iterable[bytes], write: Callable[[bytes], None], content_type: str = "") -> None:
+        """Write the JSON values in *chunks*, arrays by their elements; raises ExpectationFailed for anything else."""
+        self._table.write_with = write
+        reader = JsonReader(each.decode() for each in utf8(chunks, content_type, reader="--csv"))
+        try:
+            while kind := reader.peek():
+                for value in reader.elements() if kind == "[" else [reader.value()]:
+                    self._table.add(value)
+        except InvalidValue as error:
+            raise ExpectationFailed(f"the response is not valid JSON: {error}", hint="omit --csv to see it") from None
+
+    def finish(self, write: Callable[[bytes], None]) -> None:
+        """Write what is left; raises ExpectationFailed for a field that no row has."""
+        self._table.write_with = write
+        self._table.finish()
 
 
 def parse_fields(text: str) -> list[str]:

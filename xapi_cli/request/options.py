@@ -68,6 +68,13 @@ class RequestOptions(NamedTuple):
         str | None,
         Flag(("--meta",), "Write status, headers and times as JSON to FILE; - is stderr.", _RESPONSE, metavar="FILE"),
     ] = None
+    csv: Annotated[
+        bool, Flag(("--csv",), "Print a JSON array of objects as CSV with a header row.", _RESPONSE, kind="switch")
+    ] = False
+    fields: Annotated[
+        str | None,
+        Flag(("--fields",), "With --csv: the columns, such as id,owner.email.", _RESPONSE, metavar="LIST"),
+    ] = None
     follow: Annotated[
         bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE, kind="off")
     ] = True
@@ -79,9 +86,13 @@ class RequestOptions(NamedTuple):
         bool, Flag(("--no-login",), "Exit with code 10 instead of logging in.", _ERRORS, kind="off")
     ] = True
     verbose: Annotated[
-        bool,
-        Flag(("--verbose", "-v"), "Print requests and responses on stderr, without bodies or secrets.", kind="switch"),
-    ] = False
+        int,
+        Flag(
+            ("--verbose", "-v"),
+            "Print requests and responses on stderr; -vv: bodies too.",
+            kind="repeat",
+        ),
+    ] = 0
 
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets

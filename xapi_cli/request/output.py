@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from xapi_cli.errors import UNAUTHORIZED
+from xapi_cli.errors import UNAUTHORIZED, ExpectationFailed
 from xapi_cli.request.options import ErrorBody
+from xapi_cli.request.reason import reason
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Headers, Response
+    from xapi_cli.request.verbose import VerboseLog
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _MAX_BEGINNING = 16 * 1024  # bytes
@@ -42,8 +44,13 @@ class File(Protocol):
 class Filter(Protocol):
     """A filter for the body."""
 
+    makes_json: bool  # lines of JSON, which a terminal shows indented
+
     def apply(self, chunks: Iterable[bytes], write: Callable[[bytes], None], content_type: str = "") -> None:
         """Filter the body in *chunks*, and pass the results to *write*."""
+
+    def finish(self, write: Callable[[bytes], None]) -> None:
+        """Pass what is left to *write*, after the last body."""
 
 
 class Recorder(Protocol):
@@ -64,6 +71,7 @@ class ResponseOutput:
     writes_errors_to_file: bool = False
     filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, and of a failure
     expectations: "Recorder | None" = None  # of the body of a success
+    log: "VerboseLog | None" = None  # of -vv, which shows bodies
     beginning: bytes = b""  # of the body of a failure, for its message
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
     written: int = 0  # bytes of them, as they are shown, that were written to the file
@@ -90,7 +98,10 @@ class ResponseOutput:
         if response.status != 206 or self.file is None or not self.file.count:  # it does not continue the file
             self.size = 0
         self.beginning = b""
-        chunks = self._counted(decoded(response) if body is None else body, is_failure=response.status >= 400)
+        source = decoded(response) if body is None else body
+        if self.log is not None:
+            source = self.log.recorded(source)
+        chunks = self._counted(source, is_failure=response.status >= 400)
         if self.expectations is not None and 200 <= response.status < 300:
             chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type"))
         is_error = self._is_error(response.status)
@@ -108,7 +119,9 @@ class ResponseOutput:
         is_file = file is not None or self.terminal.stdout_is_file
         with self._receiving(response, shows_progress=is_file) as advance:
             write, content_type = self.result_writer(file), response.headers.get("Content-Type")
+            _check_not_html(content_type, chunks)
             jq.apply(_recorded(chunks, advance), write, content_type)
+            jq.finish(write)
         if file is not None:
             file.commit()
             self.note_written(file, elapsed(response))
@@ -116,7 +129,7 @@ class ResponseOutput:
     def result_writer(self, file: "File | None") -> Callable[[bytes], None]:
         """Return a function that writes results of the filter to *file*, or else to stdout."""
         write = self.destination(file)
-        if file is not None or not self.terminal.stdout_is_terminal:
+        if file is not None or not self.terminal.stdout_is_terminal or not (self.filter and self.filter.makes_json):
             return write
         from xapi_cli.request.display import Results
 
@@ -265,6 +278,22 @@ class ResponseOutput:
         total = None if length is None else before + length
         with self.terminal.during(Transfer("received", total, before)) as transfer:
             yield transfer.advance
+
+
+def _check_not_html(content_type: str, chunks: Iterator[bytes]) -> None:
+    """Raise ExpectationFailed, with its title, if the body is a page and no JSON."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if "html" not in kind:
+        return
+    beginning = b""
+    for chunk in chunks:
+        beginning += chunk
+        if len(beginning) >= _MAX_BEGINNING:
+            break
+    title = reason(beginning, kind)
+    raise ExpectationFailed(
+        f"the response is {kind}, not JSON" + (f" ({title})" if title else ""), hint="check the base URL and the path"
+    )
 
 
 def _ignore_size(count: int) -> None:

@@ -1,10 +1,10 @@
-"""The output of --verbose: request lines, status lines and headers, with secrets redacted.
+"""The output of -v: request lines, status lines and headers, and with -vv the bodies, with secrets redacted.
 
 Their colors are those of --include as well.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from xapi_cli.http import authorization
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 
 Color = Callable[[str, Style], str]
+_MAX_BODY = 64 * 1024  # bytes
 
 
 class VerboseLog:
     """Write requests and responses with *write_line*, in the colors of *style*.
 
-    *redactor* holds the secrets to redact; the credentials of each request are added to it.
+    *redactor* holds the secrets to redact; the credentials of each request are added to it. With *bodies*, those of
+    requests other than logins are shown too, and `recorded` shows that of a response.
     """
 
-    def __init__(self, write_line: Callable[[str], None], redactor: Redactor, style: Style) -> None:
-        self._write_line = write_line
+    def __init__(
+        self, write_line: Callable[[str], None], redactor: Redactor, style: Style, *, bodies: bool = False
+    ) -> None:
+        self._write_line, self._bodies = write_line, bodies
         self._redactor = redactor
         self._style = style
         self._started = 0.0
@@ -43,6 +47,27 @@ class VerboseLog:
         self._started = time.monotonic()
         line = f"{request.method} {redact_url(target)} HTTP/1.1"
         self._write_message(">", line, colored_request_line, request.headers.raw)
+        if self._bodies and not request.is_login and request.is_replayable:
+            for _ in self.recorded(request.body, ">"):
+                pass
+
+    def recorded(self, chunks: Iterable[bytes], prefix: str = "<") -> Iterator[bytes]:
+        """Yield *chunks*, and show them at the end: up to 64 KiB of text."""
+        kept = bytearray()
+        for chunk in chunks:
+            kept += chunk[: _MAX_BODY + 1 - len(kept)]
+            yield chunk
+        try:
+            text = kept[:_MAX_BODY].decode("utf-8", "strict" if len(kept) <= _MAX_BODY else "ignore")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:
+            self._write_comment("* a body that is not text")
+            return
+        for line in text.splitlines():
+            self._write_line(f"{self._style('faint', prefix)} {self._shown(line)}")
+        if len(kept) > _MAX_BODY:
+            self._write_comment(f"* the first {_MAX_BODY // 1024} KiB of the body")
 
     def log_response(self, response: "Response") -> None:
         """Write the status line and the headers of *response*, which has just arrived."""

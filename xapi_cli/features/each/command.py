@@ -155,7 +155,9 @@ def each(
         )
         requests = resolved.resolved(rows, template, make_call)
         write = terminal.write if file is None else file.write
-        table = CsvTable(write, parse_fields(fields or ""), terminal.warn) if csv else None
+        table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
+        if table is not None:
+            table.write_with = write
         result = Output(terminal, write, rejects.add, table=table, is_full=full)
         if dry_run:
             _print(terminal, requests, result)

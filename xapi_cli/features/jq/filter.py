@@ -51,6 +51,8 @@ class Filter:
     Raises UsageError if the filter is not valid, or if there is no libjq.
     """
 
+    makes_json = True
+
     def __init__(
         self,
         text: str,
@@ -101,6 +103,9 @@ class Filter:
                     if kind == FAILED:
                         raise self._failure(_reason(data))
                     write(data)
+
+    def finish(self, write: Callable[[bytes], None]) -> None:
+        """Do nothing: each document is filtered as soon as it has arrived."""
 
     def close(self) -> None:
         """End the process of the filter."""

@@ -48,6 +48,10 @@ def _filter_output(plan: "Plan", text: str) -> None:
             encode="tojson" if is_shown else "tostring",
         )
         stack.callback(found.close)
+        if sending.output.filter is not None:
+            raise UsageError(
+                "--jq cannot be combined with --csv", hint="filter with `jq`, and let `xapi each` make the table"
+            )
         sending.output.filter = found
 
     plan.opens.append(open_filter)

@@ -74,6 +74,8 @@ class Items:
         if self._slurp:
             self._texts.append("]\n" if self._count else "[]\n")
         self.flush()
+        if self._filter is not None:
+            self._filter.finish(self._write)
         if self._file is not None:
             self._file.commit()
 
