@@ -341,9 +341,8 @@ class Account:
         without it instead, unless the wait ended at the deadline. With *stop_on_login*, raise AnotherLoggedIn as soon
         as another process has stored a token.
         """
-        limit = (
-            self._timeout + self._passwords.timeout + self._session.margin
-        )  # as long as another process's login may take
+        # as long as another process's login may take
+        limit = self._timeout + self._passwords.timeout + self._session.margin
         timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
         is_limited = timeout < limit  # a wait until the deadline leaves no time to continue without the lock
         with ExitStack() as stack:
