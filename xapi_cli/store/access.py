@@ -16,17 +16,38 @@ from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 
 T = TypeVar("T")
 
-_MAX_QUEUE_TIME = 60.0  # seconds to wait behind healthy processes
+_MAX_TIME = 60.0  # seconds beyond the timeout, behind healthy processes and on a busy machine
 _MIN_TIME = 0.5  # seconds for an access that had to wait
 _NOTICE_AFTER = 1.5  # seconds
+_SLICE, _MAX_SLICE = 0.05, 0.1  # of a longer slice, only this counts: this process was stopped, or had no processor
 
 
 class Unresponsive(Exception):
     """The service did not respond in time; the text is the predicate of a sentence about it."""
 
 
-def in_time(function: Callable[[], T], seconds: float, *, notice: Callable[[], None] | None = None) -> T:
-    """Return what *function* returns, or raise what it raises; after *seconds*, abandon it and raise Unresponsive.
+class Patience:
+    """A timeout of *seconds*, of which little counts while the machine is too busy to run this process."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = self._left = seconds
+        self._checked = time.monotonic()
+        self._end = self._checked + seconds + _MAX_TIME
+
+    def left(self) -> float:
+        """Return the seconds left; the caller MUST call this every few hundredths of a second."""
+        now = time.monotonic()
+        self._left -= min(now - self._checked, _MAX_SLICE)
+        self._checked = now
+        return min(self._left, self._end - now)
+
+    def renew(self, seconds: float | None = None) -> None:
+        """Have the whole timeout left again, or at least *seconds*."""
+        self._left = max(self._left, self._seconds if seconds is None else seconds)
+
+
+def in_time(function: Callable[[], T], patience: Patience, *, notice: Callable[[], None] | None = None) -> T:
+    """Return what *function* returns, or raise what it raises; after the timeout, abandon it and raise Unresponsive.
 
     It runs in a daemon thread, which cannot keep the process alive. *notice* is called during a long wait.
     """
@@ -41,16 +62,17 @@ def in_time(function: Callable[[], T], seconds: float, *, notice: Callable[[], N
 
     thread = threading.Thread(target=run, name="xapi-service", daemon=True)
     thread.start()
-    early = min(seconds, _NOTICE_AFTER) if notice else 0.0
-    thread.join(early)
-    if notice and thread.is_alive():
-        notice()
-    thread.join(max(0.0, seconds - early))
-    if thread.is_alive():
-        raise Unresponsive(f"did not respond within {seconds:.0f} s")
-    if errors:
-        raise errors[0]
-    return results[0]
+    begin = patience.left()
+    while (left := patience.left()) > 0:
+        thread.join(min(left, _SLICE))
+        if not thread.is_alive():
+            if errors:
+                raise errors[0]
+            return results[0]
+        if notice and begin - left > _NOTICE_AFTER:
+            notice()
+            notice = None
+    raise Unresponsive(f"did not respond within {begin:.0f} s")
 
 
 class ExclusiveAccess:
@@ -66,19 +88,18 @@ class ExclusiveAccess:
         self._failure: Unresponsive | None = None
 
     @contextmanager
-    def granted(self) -> Iterator[float]:
-        """Exclude other processes; yield the seconds that the access may take. Raises Unresponsive."""
+    def granted(self) -> Iterator[Patience]:
+        """Exclude other processes; yield the time that the access may take. Raises Unresponsive."""
         if self._failure is not None:
             raise self._failure
-        start = active = time.monotonic()
-        touched = self._lock.modified_at()
+        patience, touched = Patience(self._limit), self._lock.modified_at()
 
         def left() -> float:
-            nonlocal active, touched
-            now = time.monotonic()
+            nonlocal touched
             if (latest := self._lock.modified_at()) != touched:
-                active, touched = now, latest
-            return min(active + self._limit, start + _MAX_QUEUE_TIME) - now
+                touched = latest
+                patience.renew()
+            return patience.left()
 
         with ExitStack() as stack:
             try:
@@ -88,8 +109,9 @@ class ExclusiveAccess:
                 raise self._failure from None
             except LockUnavailable as error:
                 self._on_lock_failure(error)
+            patience.renew(_MIN_TIME)
             try:
-                yield max(_MIN_TIME, left())
+                yield patience
             except Unresponsive as error:
                 self._failure = error
                 raise

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.hints import Option, Run
 from xapi_cli.store import chunked
-from xapi_cli.store.access import ExclusiveAccess, Unresponsive
+from xapi_cli.store.access import ExclusiveAccess, Patience, Unresponsive
 from xapi_cli.store.chunked import HEAD, ItemRejected, NotStored
 from xapi_cli.store.protocol import NoBackend, StoreOptions
 from xapi_cli.system import programs
@@ -106,8 +105,8 @@ class HelperStore:
     def _with_items(self, identity: Identity, operation: "Callable[[_Items], T]") -> T:
         """Return the result of *operation* on the items of *identity*, while no other xapi process uses the helper."""
         try:
-            with self._access.granted() as seconds:
-                program = _Program(self._path, self.backend, self._options, time.monotonic() + seconds)
+            with self._access.granted() as patience:
+                program = _Program(self._path, self.backend, self._options, patience)
                 return operation(_Items(program, identity))
         except Unresponsive as error:
             problem, hint = f"{self.backend} {error}", "unlock its password store, or stop it if it hangs"
@@ -161,10 +160,10 @@ class HelperFailed(StoreError):
 
 
 class _Program:
-    """The helper at *path*, whose calls end at the monotonic time *end*; it may prompt if the user is present."""
+    """The helper at *path*, whose calls together have *patience*; it may prompt if the user is present."""
 
-    def __init__(self, path: str, name: str, options: StoreOptions, end: float) -> None:
-        self._path, self._name, self._options, self._end = path, name, options, end
+    def __init__(self, path: str, name: str, options: StoreOptions, patience: Patience) -> None:
+        self._path, self._name, self._options, self._patience = path, name, options, patience
 
     def run(self, action: str, text: str) -> bytes | None:
         """Return what the helper prints for *action* with *text* in its stdin, or None if it found no credentials."""
@@ -176,7 +175,7 @@ class _Program:
             in_background=self._options.unlock_wait is None,
         )
         try:
-            output, code = programs.run(call, max(0.0, self._end - time.monotonic()))
+            output, code = programs.run(call, self._patience.left)
         except subprocess.TimeoutExpired:
             raise Unresponsive("did not respond in time") from None
         except FileNotFoundError:

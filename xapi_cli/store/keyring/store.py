@@ -113,9 +113,9 @@ class KeyringStore:
             with _surroundings(self._options.environ):
                 if self._backend is None:  # imports are work of this process, and may take long on a busy machine
                     self._backend = self._backends.known()
-                with self._access.granted() as seconds:
+                with self._access.granted() as patience:
                     notice = self._warn_of_waiting if self._options.unlock_wait else None
-                    return in_time(lambda: self._operate(operation), seconds, notice=notice)
+                    return in_time(lambda: self._operate(operation), patience, notice=notice)
         except StoreError:
             raise
         except Unresponsive as error:
