@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import StoreError, UsageError
-from xapi_cli.hints import joined
+from xapi_cli.hints import joined, together
 from xapi_cli.store import registry
 from xapi_cli.store.index import AccountIndex, KnownStore
 from xapi_cli.store.protocol import NoBackend
@@ -130,9 +130,8 @@ def _delete_from(repository: "TokenRepository", store: KnownStore) -> bool:
         if isinstance(error, NoBackend):
             raise NoBackend(f"{where}{error.message}", hint="log out where you logged in") from error
         remedy = error.remedy if isinstance(error, StoreError) else error.hint
-        raise StoreError(
-            f"{where}{error.message}", hint=f"{remedy}, then log out again" if remedy else "log out where you logged in"
-        ) from error
+        hint = together(remedy, ", then log out again") if remedy else "log out where you logged in"
+        raise StoreError(f"{where}{error.message}", hint=hint) from error
     if not is_found and store.is_written and not storage.is_place_exact:
         entry = printable(str(repository.state.path / "known" / f"{repository.identity.key}.json"))
         raise StoreError(
