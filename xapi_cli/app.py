@@ -17,7 +17,7 @@ from xapi_cli.feature_table import FEATURES, REQUESTS, TESTING, Command
 from xapi_cli.system import signals
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
 
 _AUTHENTICATION, _CONFIGURATION = "Authentication", "Configuration and help"
 _HEADINGS = (_AUTHENTICATION, REQUESTS, _CONFIGURATION, TESTING)
@@ -141,35 +141,35 @@ def main() -> NoReturn:
 def execute() -> int:
     """Run the command line of this process; return the exit code.
 
-    The runtime is created when a command or a failure needs it: the version and the help need none.
+    The context is created when a command or a failure needs it: the version and the help need none.
     """
 
     @cache
-    def runtime() -> "Runtime":
-        from xapi_cli.runtime import Runtime
+    def context() -> "Context":
+        from xapi_cli.context import Context
         from xapi_cli.system import message_format
 
-        made = Runtime(_take_environ())
+        made = Context(_take_environ())
         made.terminal.has_json_messages = message_format.is_json(sys.argv[1:], made.environ)
         return made
 
-    code = _run(sys.argv[1:], runtime)
-    if runtime.cache_info().currsize:  # it was needed
-        runtime().close_log()
+    code = _run(sys.argv[1:], context)
+    if context.cache_info().currsize:  # it was needed
+        context().close(at_end=True)
     return _flushed(code)
 
 
-def _run(args: Sequence[str], runtime: "Callable[[], Runtime]") -> int:
-    """Run xapi with *args* in what *runtime* returns; return the exit code."""
+def _run(args: Sequence[str], context: "Callable[[], Context]") -> int:
+    """Run xapi with *args* in what *context* returns; return the exit code."""
     try:
         signals.install_handlers()
-        code = program().main(list(args), "xapi", standalone_mode=False, obj=runtime)
+        code = program().main(list(args), "xapi", standalone_mode=False, obj=context)
         signals.cancel_alarm()
         _flush()
     except BaseException as error:  # noqa: BLE001 - the only place that catches every exception
         from xapi_cli.cli import failures
 
-        return failures.report(error, runtime())
+        return failures.report(error, context())
     return code if isinstance(code, int) else 0
 
 

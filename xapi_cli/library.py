@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
+from xapi_cli.context import Context
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError, XapiError
 from xapi_cli.hints import Hint
 from xapi_cli.http import authorization, decoding, urls
@@ -19,7 +20,6 @@ from xapi_cli.http.send import ENCODING, MAX_REDIRECTS, Call, Sender, redirected
 from xapi_cli.http.transport import Transport, open_transport
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.spool import Text
-from xapi_cli.runtime import Runtime
 from xapi_cli.settings.table import LIBRARY_PARAMETERS
 from xapi_cli.system.render import printable
 from xapi_cli.system.terminal import Terminal
@@ -40,24 +40,24 @@ def open_client(profile: str | None = None, **overrides: str | float | bool | os
     from `xapi_cli.errors`: a final 401 raises TokenRejected. The caller checks
     all other statuses.
     """
-    runtime = _LibraryRuntime(profile, overrides)
-    with _texts(runtime):
-        return _LibraryClient(runtime, runtime.tokens())
+    context = _LibraryContext(profile, overrides)
+    with _texts(context):
+        return _LibraryClient(context, context.tokens())
 
 
 @contextmanager
-def _texts(runtime: Runtime) -> Iterator[None]:
+def _texts(context: Context) -> Iterator[None]:
     """Let the hint of a failure be a text, with the parameters of `open_client` in place of flags."""
     try:
         yield
     except XapiError as error:
         hint = error.hint or error.default_hint
-        error.hint = None if hint is None else runtime.terminal.text(hint)
+        error.hint = None if hint is None else context.terminal.text(hint)
         raise
 
 
-class _LibraryRuntime(Runtime):
-    """The runtime inside a Python program: it does not use the standard streams, and it has no deadline."""
+class _LibraryContext(Context):
+    """The context inside a Python program: it does not use the standard streams, and it has no deadline."""
 
     def __init__(self, profile: str | None, overrides: dict[str, Any]) -> None:
         for name in overrides:
@@ -106,27 +106,27 @@ class _LogTerminal(Terminal):
 class _LibraryClient(httpx.Client):
     """Resolve URLs by the rules of PATH; refuse a URL or redirect that leads to another origin."""
 
-    def __init__(self, runtime: _LibraryRuntime, tokens: TokenSource) -> None:
-        self._root, self._runtime = runtime.base_url, runtime
+    def __init__(self, context: _LibraryContext, tokens: TokenSource) -> None:
+        self._root, self._context = context.base_url, context
         super().__init__(
             base_url=self._root,
-            transport=_ApiTransport(runtime, tokens),
-            timeout=runtime.settings.timeout,
+            transport=_ApiTransport(context, tokens),
+            timeout=context.settings.timeout,
             trust_env=False,
-            headers=_client_headers(runtime.default_headers),
+            headers=_client_headers(context.default_headers),
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # stores no cookies
             max_redirects=MAX_REDIRECTS + 1,  # `redirected_call` raises the error
         )
 
     def build_request(self, method: str, url: "URLTypes", **more: Any) -> httpx.Request:
         """Return the request for *url*, resolved against the base URL; raises UsageError if *url* is not valid."""
-        with _texts(self._runtime):
+        with _texts(self._context):
             target = urls.resolve(self._root, str(url))
         return super().build_request(method, target, **more)
 
     def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
         """Return the response to *request*; raises the exceptions of `xapi_cli.errors`."""
-        with _texts(self._runtime):
+        with _texts(self._context):
             return super().send(request, **more)
 
     def _build_redirect_request(self, request: httpx.Request, response: httpx.Response) -> httpx.Request:
@@ -155,8 +155,8 @@ def _client_headers(defaults: Sequence[tuple[str, str]]) -> httpx.Headers:
 class _ApiTransport(httpx.BaseTransport):
     """Send requests as commands do, with the token of *tokens*, and only to the origin of the API."""
 
-    def __init__(self, runtime: _LibraryRuntime, tokens: TokenSource) -> None:
-        self._runtime, self._tokens, self._transport = runtime, tokens, runtime.transport
+    def __init__(self, context: _LibraryContext, tokens: TokenSource) -> None:
+        self._context, self._tokens, self._transport = context, tokens, context.transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the response to *request*, whose body is read into memory so that it can be sent again.
@@ -165,11 +165,11 @@ class _ApiTransport(httpx.BaseTransport):
         its method, if the origin of the URL is not that of the base URL, or if its Content-Length is wrong;
         TokenRejected for a final 401; and what a request and a login raise.
         """
-        runtime, url = self._runtime, str(request.url)
+        context, url = self._context, str(request.url)
         items.check_method(request.method)
-        if not urls.same_origin(url, runtime.base_url):
+        if not urls.same_origin(url, context.base_url):
             raise UsageError("the URL is not on the origin of the base URL", hint="pass a path, or a URL of the API")
-        if runtime.settings.read_only:
+        if context.settings.read_only:
             read_only.check(request.method, request.headers, remedy="open the client with read_only=False")
         body = request.read()
         if request.headers.get("Content-Length", str(len(body))) != str(len(body)):
@@ -182,7 +182,7 @@ class _ApiTransport(httpx.BaseTransport):
         has_own_token = authorization.is_set_by_user(headers)
         sender = Sender(
             self._transport,
-            runtime.base_url,
+            context.base_url,
             None if has_own_token else self._tokens,
             follow=False,
             replays=MAX_REPLAYS,
@@ -194,21 +194,21 @@ class _ApiTransport(httpx.BaseTransport):
             message = f"{request.method} {urls.displayed(request.url.path)} responded with 401"
             raise TokenRejected(message, hint=self._tokens.advice())
         response = converted_response(outcome.response)
-        response.stream = _NamedStream(outcome.response, self._runtime)
+        response.stream = _NamedStream(outcome.response, self._context)
         return response
 
     def close(self) -> None:
-        self._runtime.close()
+        self._context.close()
 
 
 class _NamedStream(httpx.SyncByteStream):
     """The body of *response*; failures name the parameters of `open_client`."""
 
-    def __init__(self, response: Response, runtime: _LibraryRuntime) -> None:
-        self._response, self._runtime = response, runtime
+    def __init__(self, response: Response, context: _LibraryContext) -> None:
+        self._response, self._context = response, context
 
     def __iter__(self) -> Iterator[bytes]:
-        with _texts(self._runtime):
+        with _texts(self._context):
             yield from self._response.decoded()
 
     def close(self) -> None:

@@ -172,7 +172,7 @@ def test_a_config_file_that_cannot_be_written_is_a_warning(xapi: Xapi, sandbox: 
         (response("200 OK", b"<html>"), 11, "; check the base URL, or whether a proxy or a sign-in page responded"),
         (response("200 OK", b'{"access_token": "a b"}'), 11, ""),
         (response("200 OK", b'{"acc', "Content-Length: 50"), 11, " to log in again\n"),
-        (response("200 OK", gzip.compress(b"{}")[:-4], "Content-Encoding: gzip"), 11, " to log in again\n"),
+        (response("200 OK", gzip.compress(b"{}", mtime=0)[:-4], "Content-Encoding: gzip"), 11, " to log in again\n"),
         (b"nonsense\r\n\r\n", 11, ""),
         (b"", 11, ""),
     ],

@@ -14,7 +14,7 @@ from xapi_cli.features.sandbox import Sandbox
 ON = {"XAPI_READ_ONLY": "1"}
 PROBLEM = "was not sent: read-only mode allows only GET, HEAD and OPTIONS"
 REFUSED = f"{PROBLEM}; add --write to send it\n"
-REFUSED_BY_FLAG = f"{PROBLEM}; use --write instead of --read-only to send it\n"  # --write cannot be combined with it
+REFUSED_BY_FLAG = f"{PROBLEM}; add --write to send it\n"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "PROPFIND"])
@@ -76,7 +76,7 @@ def test_a_batch_sends_only_the_lines_that_read(xapi: Xapi, args: list[str]) -> 
         results = [json.loads(line) for line in outcome.out.splitlines()]
         assert [each.get("status") for each in results] == [200, None, None, None]
         assert {each["error"]["kind"] for each in results[1:]} == {"input"}
-        remedy = "use --write instead of --read-only" if args else "add --write"
+        remedy = "add --write"
         assert results[1]["error"]["message"] == f"DELETE {PROBLEM}; {remedy} to send it"
         assert results[3]["error"]["message"].endswith(f"; remove the header, or {remedy}")
         assert (outcome.code, len(server.received)) == (2, 1)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
 from xapi_cli.commands.request import Request
+from xapi_cli.context import Context
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.request.options import RequestOptions
-from xapi_cli.runtime import Runtime
 from xapi_cli.system.render import printable
 
 BASE = "https://api.test/v1"
@@ -27,17 +27,17 @@ WORDS = st.lists(
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Runtime:
+def context() -> Context:
     """One object for all examples, each of which has its own descriptors."""
-    return Runtime(ENVIRON)
+    return Context(ENVIRON)
 
 
 @given(WORDS, WORDS, st.none() | st.just("text"), st.booleans())
 def test_any_arguments_lead_only_to_the_api(
-    runtime: Runtime, args: list[str], headers: list[str], data: str | None, form: bool
+    context: Context, args: list[str], headers: list[str], data: str | None, form: bool
 ) -> None:
     try:
-        request = Request(runtime, RequestOptions(args, headers=headers, data=data, form=form))
+        request = Request(context, RequestOptions(args, headers=headers, data=data, form=form))
     except UsageError as error:
         assert str(error) == printable(str(error))
         assert "canary" not in str(error)

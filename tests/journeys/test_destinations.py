@@ -82,7 +82,7 @@ def test_a_password_command_is_not_run_for_another_username(
     *warnings, error = outcome.err.splitlines()
     assert (outcome.code, error) == (10, f"xapi: error: {WITHHELD.format(MASTER.email, MEMBER.email)}; {HINT}")
     assert len(warnings) == (0 if how == "flag" else 1)
-    assert all("XAPI_USERNAME overrides the username of profile play" in warning for warning in warnings)
+    assert all("XAPI_USERNAME overrides the account of profile play" in warning for warning in warnings)
     assert (_has_run(play), sandbox.login_attempts) == (False, 0)
 
 

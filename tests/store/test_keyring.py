@@ -256,13 +256,13 @@ def test_the_session_bus_is_found_at_its_usual_place(
     run: Run, tmp_path: Path, shared_gnome_keyring: KeyringSession
 ) -> None:
     env = dict(shared_gnome_keyring.environ)
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(0o700)
+    context = tmp_path / "context"
+    context.mkdir(0o700)
     address = env.pop("DBUS_SESSION_BUS_ADDRESS").removeprefix("unix:path=").partition(",")[0]
-    (runtime / "bus").symlink_to(address)
+    (context / "bus").symlink_to(address)
 
     lines, _ = ended(
-        run(f"{BACKEND}\nprint(os.environ.get('DBUS_SESSION_BUS_ADDRESS'))", env | {"XDG_RUNTIME_DIR": str(runtime)})
+        run(f"{BACKEND}\nprint(os.environ.get('DBUS_SESSION_BUS_ADDRESS'))", env | {"XDG_RUNTIME_DIR": str(context)})
     )
     assert lines == [SECRET_SERVICE, "None"]
 

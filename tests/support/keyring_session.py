@@ -29,9 +29,9 @@ class KeyringSession:
         self.home = Path(
             tempfile.mkdtemp(prefix="xapi-keyring-")
         )  # short, because the length of socket names is limited
-        runtime = self.home / "run"
-        runtime.mkdir(mode=0o700)
-        self._base = {"HOME": str(self.home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(runtime)}
+        context = self.home / "run"
+        context.mkdir(mode=0o700)
+        self._base = {"HOME": str(self.home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(context)}
         self._bus = subprocess.Popen(
             ["dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address=1"],
             env=self._base,
@@ -40,7 +40,7 @@ class KeyringSession:
         )
         assert self._bus.stdout is not None
         address = self._bus.stdout.readline().decode().strip()
-        self.environ = {"DBUS_SESSION_BUS_ADDRESS": address, "XDG_RUNTIME_DIR": str(runtime)}
+        self.environ = {"DBUS_SESSION_BUS_ADDRESS": address, "XDG_RUNTIME_DIR": str(context)}
         self._daemon = self._started()
 
     def __enter__(self) -> Self:

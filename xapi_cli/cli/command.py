@@ -55,7 +55,7 @@ class Command(_Base, TyperCommand):
     rows: Mapping[str, Flag] = {}
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command in the runtime that `ctx.obj`, inherited from the program, returns."""
+        """Run the command in the context that `ctx.obj`, inherited from the program, returns."""
         ctx.obj = ctx.obj()
         options.take(ctx, self.uses, self.rows, ctx.obj)
         try:

@@ -13,12 +13,12 @@ from xapi_cli.system.render import listed, printable
 from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
 
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
-def report(error: BaseException, runtime: "Runtime") -> int:
+def report(error: BaseException, context: "Context") -> int:
     """Report *error* on stderr, unless it is of a silent kind; return the exit code."""
     if isinstance(error, SystemExit) and not _is_closed_pipe(error):
         return error.code if isinstance(error.code, int) else 0  # raised by completion
@@ -28,9 +28,9 @@ def report(error: BaseException, runtime: "Runtime") -> int:
     if isinstance(failure, OutputError | ClosedPipe):
         discard_stdout()
     if not isinstance(failure, ClosedPipe | Interrupted):
-        runtime.terminal.fail(failure)
-    if failure.exit_code == XapiError.exit_code and runtime.environ.get("XAPI_DEBUG") == "1":
-        runtime.terminal.log(_traceback(error))
+        context.terminal.fail(failure)
+    if failure.exit_code == XapiError.exit_code and context.environ.get("XAPI_DEBUG") == "1":
+        context.terminal.log(_traceback(error))
     return failure.exit_code
 
 

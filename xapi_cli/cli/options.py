@@ -16,8 +16,8 @@ from xapi_cli.settings.table import SETTINGS, Setting, default_text
 from xapi_cli.system import message_format, signals
 
 if TYPE_CHECKING:
+    from xapi_cli.context import Context
     from xapi_cli.feature_table import Flag
-    from xapi_cli.runtime import Runtime
 
 ACCOUNT = tuple(name for name, setting in SETTINGS.items() if setting.flags and setting.commands == "all")
 NETWORK = tuple(name for name, setting in SETTINGS.items() if setting.commands == "network")
@@ -54,7 +54,7 @@ def settings_flags(
 ) -> Callable[[F], F]:
     """Return a decorator that adds the flags of the settings *names* to a command.
 
-    The command does not declare them: it reads the resulting values from `runtime.settings`. If *may_create_profile*,
+    The command does not declare them: it reads the resulting values from `context.settings`. If *may_create_profile*,
     the selected profile does not have to exist. If *suggests_login*, an error about a missing profile or account
     suggests a login. *rows* returns more options, whose values are in `chosen`. With *base_url_argument*, which checks
     it, the argument `url` of the command is the same as --base-url.
@@ -81,8 +81,8 @@ def made(uses: Uses, rows: "Mapping[str, Flag]") -> list[TyperOption]:
     return [_of_row(name, row) for name, row in rows.items()] + [_of_setting(name) for name in uses.settings]
 
 
-def take(ctx: Any, uses: Uses, rows: "Mapping[str, Flag]", runtime: "Runtime") -> None:
-    """Move the values of the options that `made` has returned out of the parameters of *ctx*, most to *runtime*."""
+def take(ctx: Any, uses: Uses, rows: "Mapping[str, Flag]", context: "Context") -> None:
+    """Move the values of the options that `made` has returned out of the parameters of *ctx*, most to *context*."""
     values, flags = ctx.params, {name: _text(ctx.params.pop(name)) for name in uses.settings}
     ctx.meta["xapi_cli.chosen"] = {name: _value(row, values.pop(name)) for name, row in rows.items()}
     if (profile := ctx.find_root().params.get("profile")) is not None:  # before the command; one after it comes first
@@ -93,14 +93,14 @@ def take(ctx: Any, uses: Uses, rows: "Mapping[str, Flag]", runtime: "Runtime") -
         if flags["base_url"] is not None:
             raise UsageError("URL and --base-url cannot be combined", hint="omit one of them")
         flags["base_url"] = uses.base_url_argument(url)
-    runtime.flags = flags
-    runtime.command = ctx.command_path.removeprefix("xapi ")
-    runtime.may_create_profile, runtime.suggests_login = uses.may_create_profile, uses.suggests_login
-    found = resolve.without_profile(MESSAGES, flags, runtime.environ)
-    runtime.terminal.is_quiet = found.get("quiet", False)
-    runtime.terminal.has_json_messages = found.get("error_format") == message_format.JSON
+    context.flags = flags
+    context.command = ctx.command_path.removeprefix("xapi ")
+    context.may_create_profile, context.suggests_login = uses.may_create_profile, uses.suggests_login
+    found = resolve.without_profile(MESSAGES, flags, context.environ)
+    context.terminal.is_quiet = found.get("quiet", False)
+    context.terminal.has_json_messages = found.get("error_format") == message_format.JSON
     if "max_time" in uses.settings:
-        _limit_time(runtime)
+        _limit_time(context)
 
 
 def completer(name: str, *arguments: Any) -> Callable[..., list[str]]:
@@ -167,11 +167,11 @@ def _text(value: str | bool | None) -> str | None:
     return str(int(value)) if isinstance(value, bool) else value
 
 
-def _limit_time(runtime: "Runtime") -> None:
+def _limit_time(context: "Context") -> None:
     """Set the alarm for --max-time; a command reports an error in the settings itself, when it needs them."""
     try:
-        limit = runtime.settings.max_time
+        limit = context.settings.max_time
     except (XapiError, OSError):
         return
     if limit is not None:
-        signals.set_alarm(limit, runtime.started)
+        signals.set_alarm(limit, context.started)

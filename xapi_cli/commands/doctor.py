@@ -7,7 +7,7 @@ import typer
 from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, settings_flags
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -32,5 +32,5 @@ def doctor(
     """
     from xapi_cli.usecases.doctor import doctor as run_doctor
 
-    runtime: Runtime = ctx.obj
-    run_doctor(runtime, as_json=json)
+    context: Context = ctx.obj
+    run_doctor(context, as_json=json)

@@ -14,7 +14,7 @@ from xapi_cli.settings.table import other_tokens, without_secrets
 from xapi_cli.system import programs, signals
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
 
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND: `xapi exec ls -u`
 
@@ -40,27 +40,27 @@ def exec_(ctx: typer.Context, command: Command, *, min_ttl: MinTtl = None) -> No
       xapi exec -- ./deploy.sh
       xapi exec --min-ttl 1h -- python3 report.py --all
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     seconds = 0.0 if min_ttl is None else values.seconds(min_ttl, name="--min-ttl")
-    base_url, token = runtime.settings.base_url, runtime.supplied_token()
+    base_url, token = context.settings.base_url, context.supplied_token()
     if not token:
-        account = runtime.account()
+        account = context.account()
         base_url, token = account.identity.base_url, account.token(min_ttl=seconds).access_token
-    raise typer.Exit(_execute(command, _environment(runtime, token, base_url)))
+    raise typer.Exit(_execute(command, _environment(context, token, base_url)))
 
 
-def _environment(runtime: "Runtime", token: str, base_url: str | None) -> dict[str, str]:
+def _environment(context: "Context", token: str, base_url: str | None) -> dict[str, str]:
     """Return the environment of a command that gets *token* for *base_url*, and no other secret.
 
     XAPI_PROFILE is removed if that profile has another base URL, because a profile that is named must not (see
     `resolve`).
     """
-    others = other_tokens(runtime.environ)
-    environ = {name: value for name, value in without_secrets(runtime.environ).items() if name not in others}
+    others = other_tokens(context.environ)
+    environ = {name: value for name, value in without_secrets(context.environ).items() if name not in others}
     environ["XAPI_TOKEN"] = token
     if base_url:
-        profile = runtime.settings.profile
-        own = resolve.account_in_profile(profile, config_file.load(runtime.config_path)).get("base_url")
+        profile = context.settings.profile
+        own = resolve.account_in_profile(profile, config_file.load(context.config_path)).get("base_url")
         environ.pop("XAPI_PROFILE", None)
         environ |= {"XAPI_PROFILE": profile} if own in (None, base_url) else {}
         environ["XAPI_BASE_URL"] = base_url

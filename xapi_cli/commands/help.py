@@ -7,7 +7,7 @@ import typer
 from xapi_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="A command.", show_default=False)]
 
@@ -20,7 +20,7 @@ def help_(ctx: typer.Context, names: Names = None) -> None:
     \b
       xapi help token show
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     current: Any = ctx.find_root()
     for name in names or ():
         group = current.command
@@ -28,4 +28,4 @@ def help_(ctx: typer.Context, names: Names = None) -> None:
         if command is None:
             raise UsageError("unknown command", hint=f"see `{current.command_path} --help`")
         current = type(ctx)(command, info_name=name, parent=current, **command.context_settings)
-    runtime.terminal.print(current.command.get_help(current))
+    context.terminal.print(current.command.get_help(current))

@@ -18,7 +18,7 @@ from xapi_cli.system.render import printable, until
 from xapi_cli.tokens import Identity, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.store.repository import TokenRepository
 
 PasswordStdin = Annotated[
@@ -76,31 +76,31 @@ def login(
     """
     from xapi_cli.auth import passwords
 
-    runtime: Runtime = ctx.obj
-    settings, terminal = runtime.settings, runtime.terminal
-    to_store = _flags_to_store(runtime)
-    _check(runtime, to_store, password_stdin=password_stdin, remember=remember)
-    repository = runtime.repository(Identity(settings.base_url or "", settings.username or ""))
+    context: Context = ctx.obj
+    settings, terminal = context.settings, context.terminal
+    to_store = _flags_to_store(context)
+    _check(context, to_store, password_stdin=password_stdin, remember=remember)
+    repository = context.repository(Identity(settings.base_url or "", settings.username or ""))
     repository.probe()  # before any prompt, and before a secret is sent
 
     is_given = password_stdin or settings.password or settings.password_command
     prompts = not is_given and terminal.interactive
     base_url = settings.base_url
-    if base_url is None or (prompts and not _accepts(runtime, base_url)):
-        base_url = _prompt_for_base_url(runtime)
-    identity = Identity(base_url, settings.username or _prompt(runtime, "Email address", values.username))
+    if base_url is None or (prompts and not _accepts(context, base_url)):
+        base_url = _prompt_for_base_url(context)
+    identity = Identity(base_url, settings.username or _prompt(context, "Email address", values.username))
     typed: str | None = None
     if prompts:
-        account, token, typed = _log_in_with_prompts(runtime, repository, identity, remember)
+        account, token, typed = _log_in_with_prompts(context, repository, identity, remember)
     else:
-        account = runtime.account(identity, repository=repository.of(identity))
+        account = context.account(identity, repository=repository.of(identity))
         if password_stdin:
-            password, origin = _password_from_stdin(runtime), passwords.FROM_STDIN
+            password, origin = _password_from_stdin(context), passwords.FROM_STDIN
         else:
-            password, origin = _password(runtime, account)
+            password, origin = _password(context, account)
         token = account.log_in(password, remember=remember, origin=origin)
 
-    is_written = _write_profile(runtime, account.identity, to_store)
+    is_written = _write_profile(context, account.identity, to_store)
     try:
         # once, for consent (RFC 6749, 4.3), and only after the user has typed the password
         if typed and remember is None and account.repository.can_remember:
@@ -111,14 +111,14 @@ def login(
                 account.remember(typed)
     finally:  # even after Ctrl-C at the question: the token and the profile are stored
         if not (is_logged_out := _was_logged_out(account)):
-            _report(runtime, account, token, is_written=is_written)
+            _report(context, account, token, is_written=is_written)
     if is_logged_out:
         raise StoreError("the account was logged out in the meantime, so nothing is stored", hint="log in again")
 
 
-def _flags_to_store(runtime: "Runtime") -> dict[str, object]:
+def _flags_to_store(context: "Context") -> dict[str, object]:
     """Return the settings from flags that the profile gets, by name."""
-    flags, settings = runtime.flags, runtime.settings
+    flags, settings = context.flags, context.settings
     found: dict[str, object] = {}
     if storage := flags.get("storage"):
         found["storage"] = storage
@@ -129,9 +129,9 @@ def _flags_to_store(runtime: "Runtime") -> dict[str, object]:
     return found
 
 
-def _check(runtime: "Runtime", to_store: dict[str, object], *, password_stdin: bool, remember: bool | None) -> None:
+def _check(context: "Context", to_store: dict[str, object], *, password_stdin: bool, remember: bool | None) -> None:
     """Raise what can be said before a prompt and before anything is sent."""
-    settings = runtime.settings
+    settings = context.settings
     if remember and not registry.selected(settings.storage).remembers_passwords:
         raise UsageError(
             f"--remember cannot be used with storage {settings.storage}, which does not store passwords",
@@ -139,51 +139,51 @@ def _check(runtime: "Runtime", to_store: dict[str, object], *, password_stdin: b
         )
     for name, value in to_store.items():
         config_file.check_storable(SETTINGS[name].flags[0], value)
-    command = runtime.flags.get("password_command")
+    command = context.flags.get("password_command")
     if command and (warning := values.shell_syntax_warning("--password-command", command)):
-        runtime.terminal.warn(warning)
+        context.terminal.warn(warning)
     for name in ("base_url", "username"):
-        if not runtime.terminal.interactive and getattr(settings, name) is None:
+        if not context.terminal.interactive and getattr(settings, name) is None:
             raise resolve.missing(name, or_log_in=False)
-    if not password_stdin and not settings.password and runtime.password_command:
-        runtime.password_command.check()
+    if not password_stdin and not settings.password and context.password_command:
+        context.password_command.check()
 
 
 # prompts
 
 
-def _accepts(runtime: "Runtime", base_url: str) -> bool:
+def _accepts(context: "Context", base_url: str) -> bool:
     """Probe the token endpoint and return whether to use *base_url*; in case of doubt, ask the user.
 
     Raises NetworkError or TimeoutExpired if no server responds.
     """
-    is_usual = runtime.check_server(base_url)
-    return is_usual or runtime.terminal.confirm(f"Use {base_url} anyway?", default=False)
+    is_usual = context.check_server(base_url)
+    return is_usual or context.terminal.confirm(f"Use {base_url} anyway?", default=False)
 
 
-def _prompt_for_base_url(runtime: "Runtime", default: str = "") -> str:
+def _prompt_for_base_url(context: "Context", default: str = "") -> str:
     """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
     while True:
-        base_url = _prompt(runtime, "Base URL of the API", urls.base_url, default)
+        base_url = _prompt(context, "Base URL of the API", urls.base_url, default)
         try:
-            if _accepts(runtime, base_url):
+            if _accepts(context, base_url):
                 return base_url
         except (NetworkError, TimeoutExpired) as error:
-            runtime.terminal.warn(error.advice, repeats=True)
+            context.terminal.warn(error.advice, repeats=True)
 
 
-def _prompt(runtime: "Runtime", what: str, check: Callable[[str], str], default: str = "") -> str:
+def _prompt(context: "Context", what: str, check: Callable[[str], str], default: str = "") -> str:
     """Prompt for *what* until *check* accepts the input, *default* if it is empty; return the result of *check*."""
     question = f"{what} [{default}]: " if default else f"{what}: "
     while True:
         try:
-            return check(runtime.terminal.prompt(question).strip() or default)
+            return check(context.terminal.prompt(question).strip() or default)
         except UsageError as error:
-            runtime.terminal.warn(error.advice, repeats=True)
+            context.terminal.warn(error.advice, repeats=True)
 
 
 def _log_in_with_prompts(
-    runtime: "Runtime", repository: "TokenRepository", identity: Identity, remember: bool | None
+    context: "Context", repository: "TokenRepository", identity: Identity, remember: bool | None
 ) -> tuple[Account, Token, str]:
     """Return the account, a new token and the password, after up to three prompts.
 
@@ -192,36 +192,36 @@ def _log_in_with_prompts(
     """
     from xapi_cli.auth import passwords
 
-    settings = runtime.settings
+    settings = context.settings
 
     def prompt(error: LoginRefused | None) -> tuple[Identity, str]:
         nonlocal identity
         base_url, username = identity
         if error and base_url != settings.base_url and not error.has_error_code:
-            base_url = _prompt_for_base_url(runtime, base_url)
+            base_url = _prompt_for_base_url(context, base_url)
         if error and settings.username is None:
-            username = _prompt(runtime, "Email address", values.username, username)
+            username = _prompt(context, "Email address", values.username, username)
         identity = Identity(base_url, username)
-        return identity, passwords.prompt(runtime.terminal, identity)
+        return identity, passwords.prompt(context.terminal, identity)
 
     def log_in(typed: tuple[Identity, str]) -> tuple[Account, Token]:
-        account = runtime.account(typed[0], repository=repository.of(typed[0]))
+        account = context.account(typed[0], repository=repository.of(typed[0]))
         return account, account.log_in(typed[1], remember=remember, origin=passwords.TYPED)
 
-    (account, token), (_, password) = passwords.prompt_until_accepted(prompt, log_in, runtime.terminal.warn)
+    (account, token), (_, password) = passwords.prompt_until_accepted(prompt, log_in, context.terminal.warn)
     return account, token, password
 
 
 # other sources of the password
 
 
-def _password(runtime: "Runtime", account: Account) -> tuple[str, str]:
+def _password(context: "Context", account: Account) -> tuple[str, str]:
     """Return the password from a source other than stdin and a prompt, and its origin; raise LoginNeeded."""
     from xapi_cli.auth import passwords
 
-    if runtime.settings.password:
-        return runtime.settings.password, passwords.IN_VARIABLE
-    if command := runtime.password_command:
+    if context.settings.password:
+        return context.settings.password, passwords.IN_VARIABLE
+    if command := context.password_command:
         return command.run(), passwords.FROM_COMMAND
     record = account.repository.read()
     if record and record.password:
@@ -232,12 +232,12 @@ def _password(runtime: "Runtime", account: Account) -> tuple[str, str]:
     )
 
 
-def _password_from_stdin(runtime: "Runtime") -> str:
+def _password_from_stdin(context: "Context") -> str:
     from xapi_cli.auth.passwords import first_line
 
     received, problem = b"", "the first line of stdin is empty"
     try:
-        stream = runtime.terminal.stdin()
+        stream = context.terminal.stdin()
         while stream and b"\n" not in received and len(received) <= _MAX_LINE and (chunk := stream.read(4096)):
             received += chunk
         if stream is None:
@@ -254,12 +254,12 @@ def _password_from_stdin(runtime: "Runtime") -> str:
 # the profile, and the report
 
 
-def _write_profile(runtime: "Runtime", identity: Identity, to_store: dict[str, object]) -> bool:
+def _write_profile(context: "Context", identity: Identity, to_store: dict[str, object]) -> bool:
     """Write the settings that the next command needs to the profile; return whether that succeeded.
 
     If the config file cannot be written, print only a warning.
     """
-    settings, terminal, name = runtime.settings, runtime.terminal, runtime.settings.profile
+    settings, terminal, name = context.settings, context.terminal, context.settings.profile
     unusable = {"password_command": settings.password_command_mismatch, "headers": settings.headers_mismatch}
     before: dict[str, str] = {}
 
@@ -276,7 +276,7 @@ def _write_profile(runtime: "Runtime", identity: Identity, to_store: dict[str, o
         return document
 
     try:
-        runtime.edit_config(change)
+        context.edit_config(change)
     except (OutputError, UsageError) as error:
         terminal.warn(together("the profile could not be written: ", error.advice))
         return False
@@ -295,44 +295,44 @@ def _write_profile(runtime: "Runtime", identity: Identity, to_store: dict[str, o
     return True
 
 
-def _report(runtime: "Runtime", account: Account, token: Token, *, is_written: bool) -> None:
-    terminal, profile, place = runtime.terminal, runtime.settings.profile, account.repository.place
+def _report(context: "Context", account: Account, token: Token, *, is_written: bool) -> None:
+    terminal, profile, place = context.terminal, context.settings.profile, account.repository.place
     what = "token and password" if account.repository.remembers else "token"
     stored = f"stored in {place}" if place else "not stored"
-    storage = runtime.flags.get("storage")
+    storage = context.flags.get("storage")
     if not place and is_written and storage and not registry.selected(storage).is_persistent:
         stored = f"not stored: profile {profile} now has storage {storage}, so each command logs in again"
-    expiry = f" until {until(token.expires_at, runtime.now())}" if token.expires_at else " with an unknown expiry"
+    expiry = f" until {until(token.expires_at, context.now())}" if token.expires_at else " with an unknown expiry"
     terminal.note(f"logged in as {name_of(account.identity)}{expiry}, {what} {stored}")
     if place:
-        _report_storage_of_later_commands(runtime, is_written=is_written)
+        _report_storage_of_later_commands(context, is_written=is_written)
     if terminal.interactive:
         written = f"settings stored in profile {profile}; " if is_written else ""
-        flag = "" if profile == _profile_without_flag(runtime) else f" --profile {profile}"
+        flag = "" if profile == _profile_without_flag(context) else f" --profile {profile}"
         terminal.note(f"{written}next, run `xapi request{flag} /path`")
-    runtime.warn_of_supplied_token("commands use that token until you unset the variable")
+    context.warn_of_supplied_token("commands use that token until you unset the variable")
 
 
-def _report_storage_of_later_commands(runtime: "Runtime", *, is_written: bool) -> None:
+def _report_storage_of_later_commands(context: "Context", *, is_written: bool) -> None:
     """Report that later commands would look for the token elsewhere, because of a variable or without it."""
-    used, (variable,) = runtime.settings.storage, SETTINGS["storage"].variables
-    value = runtime.environ.get(variable)
+    used, (variable,) = context.settings.storage, SETTINGS["storage"].variables
+    value = context.environ.get(variable)
     if value and value != used:  # a flag was given
-        runtime.terminal.warn(
+        context.terminal.warn(
             f"{variable} is set and overrides the storage of the profile:"
             f" commands use storage {printable(value)} until you unset the variable"
         )
-    elif value and is_written and runtime.terminal.interactive:
-        profile = config_file.load(runtime.config_path).profiles.get(runtime.settings.profile, {})
+    elif value and is_written and context.terminal.interactive:
+        profile = config_file.load(context.config_path).profiles.get(context.settings.profile, {})
         if (profile.get("storage") or registry.AUTO) != used:
             what = f"{variable} is not stored in the profile; set it for later commands too, or run "
-            runtime.terminal.note((what, Run(f"profile set storage {used}")))
+            context.terminal.note((what, Run(f"profile set storage {used}")))
 
 
-def _profile_without_flag(runtime: "Runtime") -> str:
+def _profile_without_flag(context: "Context") -> str:
     """Return the profile that a command without --profile selects, an empty name if the config file is not valid."""
     try:
-        return resolve.selected_profile({}, runtime.environ, config_file.load(runtime.config_path))
+        return resolve.selected_profile({}, context.environ, config_file.load(context.config_path))
     except UsageError:
         return ""
 

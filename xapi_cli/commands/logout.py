@@ -7,8 +7,8 @@ import typer
 from xapi_cli.cli.options import ACCOUNT, settings_flags
 
 if TYPE_CHECKING:
+    from xapi_cli.context import Context
     from xapi_cli.errors import XapiError
-    from xapi_cli.runtime import Runtime
 
 All = Annotated[bool, typer.Option("--all", help="Log out of every known account.")]
 
@@ -31,10 +31,10 @@ def logout(ctx: typer.Context, *, everything: All = False) -> None:
     from xapi_cli.errors import StoreError, TimeoutExpired, UsageError
     from xapi_cli.store.deletion import delete_everywhere, known_accounts
 
-    runtime: Runtime = ctx.obj
-    terminal = runtime.terminal
+    context: Context = ctx.obj
+    terminal = context.terminal
     if everything:
-        identities, damaged = known_accounts(runtime.state_directory)
+        identities, damaged = known_accounts(context.state_directory)
         if damaged:
             terminal.warn(
                 "the index of accounts is damaged, so some accounts may still be logged in;"
@@ -43,14 +43,14 @@ def logout(ctx: typer.Context, *, everything: All = False) -> None:
         if not identities:
             terminal.note("no known account, nothing to delete")
     else:
-        identities = [runtime.identity]
-    runtime.warn_of_supplied_token("commands use that token until you unset the variable")
+        identities = [context.identity]
+    context.warn_of_supplied_token("commands use that token until you unset the variable")
 
     failures: list[XapiError] = []
     repository = None
     for identity in identities:
         name = name_of(identity)
-        repository = repository.of(identity) if repository else runtime.repository(identity)
+        repository = repository.of(identity) if repository else context.repository(identity)
         try:
             is_found = delete_everywhere(repository, only_known=everything)
         except (StoreError, TimeoutExpired, UsageError) as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.settings.table import Settings
     from xapi_cli.system.layout import Cell
 
@@ -59,10 +59,10 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
     """
     from xapi_cli.system.layout import columns
 
-    runtime: Runtime = ctx.obj
-    terminal, found = runtime.terminal, config_file.load(runtime.config_path)
-    selected = resolve.selected_profile(runtime.flags, runtime.environ, found)
-    tokens = _Tokens(runtime)
+    context: Context = ctx.obj
+    terminal, found = context.terminal, config_file.load(context.config_path)
+    selected = resolve.selected_profile(context.flags, context.environ, found)
+    tokens = _Tokens(context)
     rows: list[dict[str, Any]] = []
     for name, profile in found.profiles.items():
         state, expires_at = tokens.state_of(name)
@@ -76,7 +76,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
         terminal.note("no profiles; `xapi login` creates one")
     elif terminal.stdout_is_terminal:
         shown = len(_HEADER) if any(row.get("read_only") for row in rows) else -1
-        now = runtime.now()
+        now = context.now()
         table = [_cells(row, lambda moment: relative(moment - now))[:shown] for row in rows]
         terminal.print(columns(table, terminal.style, header=_HEADER[:shown], width=terminal.stdout_columns))
     else:
@@ -99,21 +99,21 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
     """
     from xapi_cli.system.layout import table
 
-    runtime: Runtime = ctx.obj
-    found = config_file.load(runtime.config_path)
-    flags = runtime.flags if name is None else {"profile": name}
-    selected = resolve.selected_profile(flags, runtime.environ, found)
+    context: Context = ctx.obj
+    found = config_file.load(context.config_path)
+    flags = context.flags if name is None else {"profile": name}
+    selected = resolve.selected_profile(flags, context.environ, found)
     if selected != "default":
         is_key = name in PROFILE_KEYS
         _require(selected, found, otherwise="run `xapi profile show`, which prints all keys" if is_key else None)
     profile = {"name": selected, **_settings_of(found.profiles.get(selected, {}))}
     if json:
-        runtime.terminal.print_json(profile)
+        context.terminal.print_json(profile)
     else:
-        runtime.terminal.print(table([(key, _cell(value)) for key, value in profile.items()], runtime.terminal.style))
+        context.terminal.print(table([(key, _cell(value)) for key, value in profile.items()], context.terminal.style))
     if selected not in found.profiles:
-        login = runtime.shown(Run("login"), profile=name)
-        runtime.terminal.note(f"profile {selected} has no settings; {login} writes them")
+        login = context.shown(Run("login"), profile=name)
+        context.terminal.note(f"profile {selected} has no settings; {login} writes them")
 
 
 @settings_flags(*MESSAGES)
@@ -125,7 +125,7 @@ def use(ctx: typer.Context, name: Name) -> None:
     \b
       xapi profile use staging
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     values.profile_name(name)
 
     def change(document: "config_file.Document") -> None:
@@ -133,10 +133,10 @@ def use(ctx: typer.Context, name: Name) -> None:
             _require(name, config_file.contents(document))
         document["default_profile"] = name
 
-    runtime.edit_config(change)
-    if (selected := runtime.environ.get("XAPI_PROFILE")) and selected != name:
-        runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(selected)}; unset it")
-    runtime.terminal.note(f"the default profile is now {name}")
+    context.edit_config(change)
+    if (selected := context.environ.get("XAPI_PROFILE")) and selected != name:
+        context.terminal.warn(f"XAPI_PROFILE still selects {printable(selected)}; unset it")
+    context.terminal.note(f"the default profile is now {name}")
 
 
 @settings_flags("profile", *MESSAGES)
@@ -153,7 +153,7 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
       xapi profile set timeout 10 --profile staging
       xapi profile set password_command 'pass show api'
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     _check_key(key)
     stored: object = resolve.prefixed(key, SETTINGS[key].type.to_profile, value)
     config_file.check_storable(key, stored)
@@ -161,15 +161,15 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
 
     def change(document: "config_file.Document") -> "config_file.Document":
         nonlocal name
-        name = resolve.selected_profile(runtime.flags, runtime.environ, config_file.contents(document))
+        name = resolve.selected_profile(context.flags, context.environ, config_file.contents(document))
         document = config_file.with_profile(document, name)
         config_file.set_setting(document, name, key, stored)
         return document
 
-    runtime.edit_config(change)
+    context.edit_config(change)
     if key == "password_command" and (warning := values.shell_syntax_warning(key, value)):
-        runtime.terminal.warn(warning)
-    runtime.terminal.note(f"set {key} of profile {name}")
+        context.terminal.warn(warning)
+    context.terminal.note(f"set {key} of profile {name}")
 
 
 @settings_flags("profile", *MESSAGES)
@@ -185,21 +185,21 @@ def unset(ctx: typer.Context, key: Key) -> None:
       xapi profile unset timeout
       xapi profile unset password_command --profile staging
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     _check_key(key)
     name, was_set = "", False
 
     def change(document: "config_file.Document") -> None:
         nonlocal name, was_set
         found = config_file.contents(document)
-        name = resolve.selected_profile(runtime.flags, runtime.environ, found)
+        name = resolve.selected_profile(context.flags, context.environ, found)
         if name != "default":
             _require(name, found, otherwise="")
         was_set = key in found.profiles.get(name, {})
         config_file.remove_setting(document, name, key)
 
-    runtime.edit_config(change)
-    runtime.terminal.note(f"removed {key} from profile {name}" if was_set else f"{key} is not set in profile {name}")
+    context.edit_config(change)
+    context.terminal.note(f"removed {key} from profile {name}" if was_set else f"{key} is not set in profile {name}")
 
 
 @settings_flags(*MESSAGES)
@@ -214,7 +214,7 @@ def remove(ctx: typer.Context, name: Name) -> None:
     \b
       xapi logout -p staging && xapi profile remove staging
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     account = dict[str, str]()
 
     def change(document: "config_file.Document") -> None:
@@ -223,13 +223,13 @@ def remove(ctx: typer.Context, name: Name) -> None:
         account.update(resolve.account_in_profile(name, found))
         config_file.remove_profile(document, name)
 
-    runtime.edit_config(change)
-    for removed in hooks("profile_removed", runtime.state_directory.path):
-        removed(runtime.state_directory, name)
-    if runtime.environ.get("XAPI_PROFILE") == name:
-        runtime.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
-    runtime.terminal.note(f"removed profile {printable(name)}")
-    found = config_file.load(runtime.config_path)
+    context.edit_config(change)
+    for removed in hooks("profile_removed", context.state_directory.path):
+        removed(context.state_directory, name)
+    if context.environ.get("XAPI_PROFILE") == name:
+        context.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
+    context.terminal.note(f"removed profile {printable(name)}")
+    found = config_file.load(context.config_path)
     is_in_use = any(resolve.account_in_profile(each, found) == account for each in found.profiles)
     if len(account) == len(Identity._fields) and not is_in_use:
         from xapi_cli.auth.account import name_of
@@ -237,8 +237,8 @@ def remove(ctx: typer.Context, name: Name) -> None:
         from xapi_cli.system.render import listed, pasteable
 
         identity = Identity(**account)
-        if places := places_of(runtime.state_directory, identity):
-            runtime.terminal.note(
+        if places := places_of(context.state_directory, identity):
+            context.terminal.note(
                 f"the token of {name_of(identity)} remains in {listed(places, 'and')}; to delete it, run `xapi logout"
                 f" --base-url {pasteable(identity.base_url)} --username {pasteable(identity.username)}`"
             )
@@ -299,10 +299,10 @@ class _Tokens:
     A storage that has failed is not tried again, because that takes seconds.
     """
 
-    def __init__(self, runtime: "Runtime") -> None:
-        self._runtime = runtime
+    def __init__(self, context: "Context") -> None:
+        self._context = context
         ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
-        self._environ = {name: value for name, value in runtime.environ.items() if name not in ignored}
+        self._environ = {name: value for name, value in context.environ.items() if name not in ignored}
         self._failed = set[tuple[Any, ...]]()
         self._found: dict[tuple[Any, ...], tuple[str, datetime | None]] = {}
 
@@ -328,8 +328,8 @@ class _Tokens:
                 self._found[*place, identity], warnings = ("unknown", None), [error.advice]
             for warning in warnings:
                 self._failed.add(place)
-                of_profile = text(warning, lambda part: self._runtime.shown(part, profile=profile))
-                self._runtime.terminal.warn(f"profile {profile}: {of_profile}")
+                of_profile = text(warning, lambda part: self._context.shown(part, profile=profile))
+                self._context.terminal.warn(f"profile {profile}: {of_profile}")
         return self._found[*place, identity]
 
     def _read(self, identity: Identity, settings: "Settings") -> "tuple[tuple[str, datetime | None], Collection[Hint]]":
@@ -337,9 +337,9 @@ class _Tokens:
         from xapi_cli.store.repository import StoreReports
 
         reports = StoreReports()
-        repository = self._runtime.repository(identity, storage=settings.storage, settings=settings, reports=reports)
+        repository = self._context.repository(identity, storage=settings.storage, settings=settings, reports=reports)
         token = record.token if (record := repository.read()) else None
-        state = state_of(token, self._runtime.now(), repository=repository)
+        state = state_of(token, self._context.now(), repository=repository)
         return (state, token.expires_at if token else None), reports.warnings
 
 

@@ -21,12 +21,12 @@ from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.context import Context
     from xapi_cli.http.send import Outcome, Sender
     from xapi_cli.request.body.spool import Body
     from xapi_cli.request.output import ResponseOutput
     from xapi_cli.request.output_file import OutputFile
     from xapi_cli.request.upload import Upload
-    from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
 
 _CONCERNS_RESPONSE = (FilterError, NetworkError, TimeoutExpired)
@@ -103,9 +103,9 @@ class Request:
 
     plan: Plan
 
-    def __init__(self, runtime: "Runtime", options: RequestOptions) -> None:
-        options = options._replace(retries=runtime.settings.retry)
-        self.runtime, self.options = runtime, options
+    def __init__(self, context: "Context", options: RequestOptions) -> None:
+        options = options._replace(retries=context.settings.retry)
+        self.context, self.options = context, options
         self.method, self._path, self._item_arguments = items.split_arguments(options.arguments)
         if options.method is not None:
             given = items.method(options.method)
@@ -114,7 +114,7 @@ class Request:
             self.method = given
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse_items(lambda path: path if path == STDIN else self._value(path))
-        combinations.check(options, self.items, self.method, log=runtime.log_path)
+        combinations.check(options, self.items, self.method, log=context.log_path)
 
     def _parse_items(self, read: Callable[[str], str]) -> None:
         options = self.options
@@ -125,13 +125,13 @@ class Request:
             read=read,
         )
         self.has_body = self.items.has_body(options.data)
-        self.items.headers[:] = items.with_defaults(self.items.headers, self.runtime.default_headers)
-        self.url = urls.resolve(self.runtime.base_url, self._path, self.items.query)
+        self.items.headers[:] = items.with_defaults(self.items.headers, self.context.default_headers)
+        self.url = urls.resolve(self.context.base_url, self._path, self.items.query)
 
     def _read_value(self, path: str) -> str:
         from xapi_cli.request.body.sources import read_value
 
-        return read_value(path, lambda: self.runtime.terminal.noted_stdin("the value"))
+        return read_value(path, lambda: self.context.terminal.noted_stdin("the value"))
 
     def read_stdin(self) -> None:
         """Read the value that is in stdin, which may block for long."""
@@ -140,11 +140,11 @@ class Request:
 
     def run(self) -> None:
         """Send the request and write the response; raises XapiError for an error status or a failed request."""
-        if self.runtime.settings.read_only:
+        if self.context.settings.read_only:
             from xapi_cli.request import read_only
 
             names = (name for name, _ in self.items.headers)
-            read_only.check(self.sent_method, names, remedy=self.runtime.write_remedy)
+            read_only.check(self.sent_method, names, remedy="add --write")
         from xapi_cli.request.status_errors import concern
 
         with ExitStack() as stack:
@@ -175,7 +175,7 @@ class Sending:
         from xapi_cli.http.send import Call
         from xapi_cli.request.status_errors import LastResponse
 
-        self.request, self.runtime, self.options = request, request.runtime, request.options
+        self.request, self.context, self.options = request, request.context, request.options
         self.tokens = self._new_tokens()
         if self.tokens is not None:
             self.tokens.check()  # before stdin is read
@@ -234,7 +234,7 @@ class Sending:
         """Return the source of the token, or None if the user sets or removes the Authorization header."""
         if authorization.is_set_by_user(self.request.items.headers):
             return None
-        return self.runtime.tokens(automatic=self.options.automatic)
+        return self.context.tokens(automatic=self.options.automatic)
 
     def _open_output(self, stack: ExitStack) -> Any:
         """Open the file of -o."""
@@ -263,7 +263,7 @@ class Sending:
             self.request.items,
             data=options.data,
             form=options.form,
-            stdin=lambda: self.runtime.terminal.noted_stdin("the body" if options.data else "the value"),
+            stdin=lambda: self.context.terminal.noted_stdin("the body" if options.data else "the value"),
         )
         if body is not None:
             stack.callback(body.close)
@@ -274,32 +274,32 @@ class Sending:
             return None
         from xapi_cli.request.upload import Upload
 
-        return Upload(self.runtime.terminal)
+        return Upload(self.context.terminal)
 
     def _new_sender(self) -> "Sender":
         from xapi_cli.http.send import Sender, show_nothing
 
-        runtime = self.runtime
+        context = self.context
         return Sender(
-            runtime.transport,
-            runtime.base_url,
+            context.transport,
+            context.base_url,
             self.tokens,
             follow=self.options.follow,
             retries=self.options.retries or 0,
-            deadline=runtime.deadline,
-            note=runtime.terminal.note,
+            deadline=context.deadline,
+            note=context.terminal.note,
             uploading=show_nothing if self._upload is None else self._upload.sending,
         )
 
     def _new_output(self) -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput
 
-        options, terminal = self.options, self.runtime.terminal
+        options, terminal = self.options, self.context.terminal
         return ResponseOutput(
             terminal,
             self.file,
             include=options.include or self.request.sent_method == "HEAD",
-            log=self.runtime.verbose_log if options.verbose > 1 else None,
+            log=self.context.verbose_log if options.verbose > 1 else None,
             error_body=options.error_body(
                 has_json_messages=terminal.has_json_messages, prints_items=self.request.plan.prints_items
             ),
@@ -309,7 +309,7 @@ class Sending:
     def _open_table(self) -> None:
         from xapi_cli.request.csv_table import TableFilter, parse_fields
 
-        self.output.filter = TableFilter(parse_fields(self.options.fields or ""), self.runtime.terminal.warn)
+        self.output.filter = TableFilter(parse_fields(self.options.fields or ""), self.context.terminal.warn)
 
     # ways to send
 
@@ -320,7 +320,7 @@ class Sending:
         self.last.take(outcome)
         if not outcome.from_api:
             where = urls.displayed(urls.root(outcome.response.request.url))
-            self.runtime.terminal.note(f"the response came from another origin, {where}, without the token")
+            self.context.terminal.note(f"the response came from another origin, {where}, without the token")
 
     # the end
 
@@ -333,7 +333,7 @@ class Sending:
         try:
             self._write_meta()
         except XapiError as unwritten:  # it must not hide the failure
-            self.runtime.terminal.warn(unwritten.advice)
+            self.context.terminal.warn(unwritten.advice)
         self._report_unfinished(error)
 
     def _write_meta(self) -> None:
@@ -342,7 +342,7 @@ class Sending:
             return
         line = _meta_line(self.last.outcome, self._started, self.sender, self.output, self.tokens)
         if self._meta_file is None:
-            self.runtime.terminal.write_result_to_stderr(line)
+            self.context.terminal.write_result_to_stderr(line)
         else:
             self._meta_file.write(line)
             self._meta_file.commit()
@@ -352,7 +352,7 @@ class Sending:
 
         Without a file, a note about an interruption states what was sent, or what a redirected stdout has received.
         """
-        file, output, terminal = self.file, self.output, self.runtime.terminal
+        file, output, terminal = self.file, self.output, self.context.terminal
         sent = "" if self.last.outcome else self._unfinished_upload()
         if file is None or (sent and not file.kept):
             is_redirected = terminal.stdout_is_file and not self.request.plan.prints_items and output.size
@@ -367,7 +367,7 @@ class Sending:
 
     def add_remainder(self, error: BaseException, what: str) -> None:
         """State *what* is left to do after *error*."""
-        _add_remainder(error, self.runtime.terminal, what)
+        _add_remainder(error, self.context.terminal, what)
 
     def _unfinished_upload(self) -> str:
         """Return what is known about the body of the request if there was no response."""

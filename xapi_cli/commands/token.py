@@ -33,7 +33,7 @@ from xapi_cli.tokens import Token
 
 if TYPE_CHECKING:
     from xapi_cli.auth.account import Account
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.store.repository import TokenRepository
 
 Format = Literal["token", "header", "json", "env"]
@@ -64,35 +64,35 @@ def show(
       eval "$(xapi token show --format env)"
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     chosen = _only(format, header=header, json=json)
     seconds = 0.0 if min_ttl is None else values.seconds(min_ttl, name="--min-ttl")
-    supplied = runtime.supplied_token()
+    supplied = context.supplied_token()
     if fresh and (no_login or supplied):
-        other = "--no-login" if no_login else runtime.settings.token_variable
+        other = "--no-login" if no_login else context.settings.token_variable
         raise UsageError(f"--fresh and {other} cannot be combined", hint="use only one of them")
     if supplied:
-        token, subject = Token(supplied), _supplied_subject(runtime)
+        token, subject = Token(supplied), _supplied_subject(context)
     else:
-        account = runtime.account(automatic=not no_login)
+        account = context.account(automatic=not no_login)
         token = account.token(min_ttl=seconds, fresh=fresh)
-        subject = _subject(runtime, account)
-        if seconds and not token.lasts(runtime.now(), seconds):
-            runtime.terminal.warn("the new token also has less time left than --min-ttl requires")
-    if message_format.is_github_runner(runtime.environ):
-        runtime.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
+        subject = _subject(context, account)
+        if seconds and not token.lasts(context.now(), seconds):
+            context.terminal.warn("the new token also has less time left than --min-ttl requires")
+    if message_format.is_github_runner(context.environ):
+        context.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
     if chosen == "header":
         from xapi_cli.http import authorization
 
         text = f"{authorization.NAME}: {authorization.value(token)}"
     elif chosen == "json":
-        text = json_line({"access_token": token.access_token} | _metadata(token, subject, runtime.now()))
+        text = json_line({"access_token": token.access_token} | _metadata(token, subject, context.now()))
     elif chosen == "env":
         base_url = {"XAPI_BASE_URL": subject.base_url} if subject.base_url else {}  # as `exec` sets it
-        text = exports({"XAPI_TOKEN": token.access_token, **base_url}, unset=other_tokens(runtime.environ))
+        text = exports({"XAPI_TOKEN": token.access_token, **base_url}, unset=other_tokens(context.environ))
     else:
         text = token.access_token
-    runtime.terminal.print(text)
+    context.terminal.print(text)
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -132,32 +132,32 @@ def status(
     """
     from xapi_cli.http import urls
 
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     seconds = 0.0 if min_ttl is None else values.seconds(min_ttl, name="--min-ttl")
-    url = None if check is None else urls.resolve(runtime.base_url, check)
-    runtime.warn_of_supplied_token(f"this is the status of the token in {runtime.settings.token_variable}")
+    url = None if check is None else urls.resolve(context.base_url, check)
+    context.warn_of_supplied_token(f"this is the status of the token in {context.settings.token_variable}")
     token: Token | None
     repository: TokenRepository | None = None
-    if supplied := runtime.supplied_token():
-        token, subject = Token(supplied), _supplied_subject(runtime)
+    if supplied := context.supplied_token():
+        token, subject = Token(supplied), _supplied_subject(context)
         hint: Hint = f"replace the token, or unset {subject.variable}"
     else:
-        account = runtime.account(automatic=False)
+        account = context.account(automatic=False)
         token, repository = account.stored(), account.repository
-        subject = _subject(runtime, account)._replace(source="store" if token else None)
+        subject = _subject(context, account)._replace(source="store" if token else None)
         hint = registry.login_hint(repository.row)
-    response = None if token is None or url is None else _check(runtime, token, url, repository)
-    now = runtime.now()
+    response = None if token is None or url is None else _check(context, token, url, repository)
+    now = context.now()
     state = "rejected" if response == UNAUTHORIZED else state_of(token, now, seconds, repository=repository)
-    if json or not runtime.terminal.stdout_is_terminal:
-        runtime.terminal.print(json_line(_metadata(token, subject, now) | {"state": state}))
+    if json or not context.terminal.stdout_is_terminal:
+        context.terminal.print(json_line(_metadata(token, subject, now) | {"state": state}))
     else:
         checked = None
         if url is not None and response is not None:
             checked = f"yes, GET {urls.path_of(url)} responded with {response}"
         elif state == "valid":
             checked = "no; --check PATH sends a request with the token"
-        runtime.terminal.print(_table(runtime, state, token, subject, checked))
+        context.terminal.print(_table(context, state, token, subject, checked))
     if state != "valid":
         error = _error(state, hint)
         if url is not None and response == UNAUTHORIZED:
@@ -185,13 +185,13 @@ class _Subject(NamedTuple):
     variable: str | None = None
 
 
-def _supplied_subject(runtime: "Runtime") -> _Subject:
-    found = runtime.settings
+def _supplied_subject(context: "Context") -> _Subject:
+    found = context.settings
     return _Subject(found.base_url, found.username, found.profile, "none", "env", found.token_variable)
 
 
-def _subject(runtime: "Runtime", account: "Account") -> _Subject:
-    return _Subject(*account.identity, runtime.settings.profile, account.repository.storage, account.source)
+def _subject(context: "Context", account: "Account") -> _Subject:
+    return _Subject(*account.identity, context.settings.profile, account.repository.storage, account.source)
 
 
 def _metadata(token: Token | None, subject: _Subject, now: datetime) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _metadata(token: Token | None, subject: _Subject, now: datetime) -> dict[str
     }
 
 
-def _check(runtime: "Runtime", token: Token, url: str, repository: "TokenRepository | None") -> int:
+def _check(context: "Context", token: Token, url: str, repository: "TokenRepository | None") -> int:
     """Return the status of a GET request with *token* to *url*; record in *repository* whether it was accepted.
 
     Raises RedirectError, ServerStatusError, NetworkError or TimeoutExpired if there is no usable response.
@@ -216,8 +216,8 @@ def _check(runtime: "Runtime", token: Token, url: str, repository: "TokenReposit
     from xapi_cli.request.status_errors import concern
 
     tokens = TokenSource(SuppliedToken("", lambda: token.access_token))
-    sender = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline)
-    outcome = sender.send(Call("GET", url, runtime.default_headers))
+    sender = Sender(context.transport, context.base_url, tokens, deadline=context.deadline)
+    outcome = sender.send(Call("GET", url, context.default_headers))
     response = outcome.response
     response.close()
     if outcome.refused_redirect is not None:  # perhaps to sign in
@@ -233,7 +233,7 @@ def _check(runtime: "Runtime", token: Token, url: str, repository: "TokenReposit
     return response.status
 
 
-def _table(runtime: "Runtime", state: State, token: Token | None, subject: _Subject, checked: str | None) -> str:
+def _table(context: "Context", state: State, token: Token | None, subject: _Subject, checked: str | None) -> str:
     """Return the token status as a small table; *checked* describes the check, without it there is no such row."""
     from xapi_cli.system.layout import Cell, table
     from xapi_cli.system.style import color_of_state
@@ -244,10 +244,10 @@ def _table(runtime: "Runtime", state: State, token: Token | None, subject: _Subj
         ("username", subject.username or "-"),
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),
-        ("expires", until(token.expires_at, runtime.now()) if token else "-"),
+        ("expires", until(token.expires_at, context.now()) if token else "-"),
         ("storage", f"environment ({subject.variable})" if subject.variable else subject.storage),
     ]
-    return table(rows, runtime.terminal.style)
+    return table(rows, context.terminal.style)
 
 
 def _error(state: State, hint: Hint) -> AuthenticationError:

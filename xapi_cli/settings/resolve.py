@@ -50,7 +50,7 @@ def resolve(
         headers_mismatch=headers_mismatch,
         ca_bundle_source=sources.name_of("ca_bundle") if settings.ca_bundle else None,
         base_url_end=_base_url_end(flags, environ),
-        overridden=tuple(_overridden(settings, sources)),
+        overridden=_overridden(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
         redis_password_command=_redis_password_command(settings, sources),
     )
@@ -252,16 +252,16 @@ def _check_owner_of_secrets(settings: Settings, sources: _Sources) -> None:
             )
 
 
-def _overridden(settings: Settings, sources: _Sources) -> Iterator[str]:
-    """Yield the settings of the account that a variable replaces in the profile, if a flag selects the profile."""
-    if not sources.flags.get("profile"):
-        return
+def _overridden(settings: Settings, sources: _Sources) -> str:
+    """Return the variables that replace a setting of the account in the profile, if a flag selects the profile."""
+    found = []
     for key, selected in (("base_url", settings.base_url), ("username", settings.username)):
         (variable,) = SETTINGS[key].variables
-        if sources.environ.get(variable) and not sources.flags.get(key):
+        if sources.flags.get("profile") and sources.environ.get(variable) and not sources.flags.get(key):
             own = sources.profile_value(key)
             if own is not None and own != selected:
-                yield key
+                found.append(variable)
+    return " and ".join(found)
 
 
 def _redis_password_command(settings: Settings, sources: _Sources) -> tuple[str, ...] | None:

@@ -345,7 +345,7 @@ class Settings(NamedTuple):
     headers_mismatch: str | None = None  # why the profile's headers must not be sent
     base_url_end: str = ""  # what was removed from the base URL that a flag or variable gives
     ca_bundle_source: str | None = None  # what messages call the flag, or the key of the profile, that sets ca_bundle
-    overridden: tuple[str, ...] = ()  # settings of the account that variables replace in a profile selected by flag
+    overridden: str = ""  # variables that replace the account of a profile selected by flag
 
     @property
     def token_variable(self) -> str | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.features.batch.server import Api, ReceivedRequest, Reply
+from xapi_cli.context import Context
 from xapi_cli.errors import InvalidLine, StoreError, TimeoutExpired
 from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http.send import Call
-from xapi_cli.runtime import Runtime
 from xapi_cli.system.terminal import Terminal
 
 
@@ -49,10 +49,10 @@ def gate() -> Gate:
     return Gate()
 
 
-def _context(api: Api, tmp_path: Path, **variables: str) -> Runtime:
+def _context(api: Api, tmp_path: Path, **variables: str) -> Context:
     directories = {"XAPI_CONFIG_DIR": str(tmp_path), "XAPI_STATE_DIR": str(tmp_path), "HOME": str(tmp_path)}
     environ = {**directories, "XAPI_BASE_URL": api.url, "XAPI_TOKEN": "abcdefgh", **variables}
-    return Runtime(environ, terminal=Terminal(environ, has_streams=False))
+    return Context(environ, terminal=Terminal(environ, has_streams=False))
 
 
 def _tasks(api: Api, count: int, taken: list[int] | None = None) -> Iterator[Task]:

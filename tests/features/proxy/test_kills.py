@@ -22,7 +22,7 @@ ALL = "--write"  # with an option, `proxy` listens on a socket
 
 
 @pytest.fixture
-def runtime() -> Iterator[dict[str, str]]:
+def context() -> Iterator[dict[str, str]]:
     """The environment with a private directory whose path leaves room for a socket."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         yield {"XDG_RUNTIME_DIR": directory}
@@ -123,7 +123,7 @@ PROXY: dict[str, tuple[bytes, list[Step]]] = {
 
 @pytest.mark.parametrize("data, steps", PROXY.values(), ids=PROXY)
 def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
-    xapi: Xapi, runtime: dict[str, str], data: bytes, steps: list[Step]
+    xapi: Xapi, context: dict[str, str], data: bytes, steps: list[Step]
 ) -> None:
     reached = threading.Event()
 
@@ -133,7 +133,7 @@ def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
 
     scripts: list[list[Step]] = [[*steps, wait_for_end]] if steps else []
     with Server(*scripts, [request(), send(OK)]) as server:
-        process, settings = start(xapi, bearing(server) | runtime)
+        process, settings = start(xapi, bearing(server) | context)
         path = Path(settings["XAPI_PROXY_SOCKET"])
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(path))
@@ -149,7 +149,7 @@ def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
                 pass
         assert path.exists()
 
-        with proxy(xapi, bearing(server) | runtime, ALL) as running:
+        with proxy(xapi, bearing(server) | context, ALL) as running:
             assert not path.parent.exists()
             assert Path(running.settings["XAPI_PROXY_SOCKET"]).exists()
 

@@ -27,7 +27,7 @@ from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.system.progress import Lines
     from xapi_cli.system.terminal import Terminal
 
@@ -97,7 +97,7 @@ def batch(
       xapi batch --journal run.journal requests.jsonl
       xapi batch --shard 1/8 requests.jsonl >out-1.jsonl
     """
-    context: Runtime = ctx.obj
+    context: Context = ctx.obj
     terminal = context.terminal
     selected = (1, 1) if shard is None else lines.parse_shard(shard)
     per_second = None if rate is None else parse_rate(rate)
@@ -161,7 +161,7 @@ def _open_rejects(name: str, stack: ExitStack) -> Replacement:
         return stack.enter_context(Replacement(name))
 
 
-def _open_journal(name: str, context: "Runtime", shard: str | None, source: BinaryIO, stack: ExitStack) -> Journal:
+def _open_journal(name: str, context: "Context", shard: str | None, source: BinaryIO, stack: ExitStack) -> Journal:
     """Return the journal *name*; checks that *source* has not changed, if it is a file."""
     journal = stack.enter_context(Journal(name, context.identity.key, shard))
     if _size_of(source) is not None:
@@ -241,7 +241,7 @@ def _tasks(
 class _Output:
     """Write the output lines of results, to the *journal* first, and the input lines that failed to *rejects*."""
 
-    def __init__(self, context: "Runtime", journal: Journal | None, rejects: Replacement | None) -> None:
+    def __init__(self, context: "Context", journal: Journal | None, rejects: Replacement | None) -> None:
         self._terminal, self._base_url = context.terminal, context.base_url
         self._journal, self._rejects = journal, rejects
         self.tally = Tally()

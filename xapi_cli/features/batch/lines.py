@@ -23,7 +23,7 @@ from xapi_cli.system.encoding import UNPAIRED_SURROGATE
 from xapi_cli.system.render import printable, shortened
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.system.terminal import Terminal
 
 MAX_LINE = 16 * 1024 * 1024  # bytes
@@ -215,10 +215,10 @@ def open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> Bina
     return file
 
 
-def resolver(context: "Runtime") -> Callable[[Members], Call]:
+def resolver(context: "Context") -> Callable[[Members], Call]:
     """Return the function that makes the call of a line; raises UsageError if read-only mode refuses the headers."""
     base_url, defaults = context.base_url, context.default_headers
-    remedy = context.write_remedy if context.settings.read_only else None
+    remedy = "add --write" if context.settings.read_only else None
     if remedy is not None:
         read_only.check("GET", (name for name, _ in defaults), remedy=remedy)
 

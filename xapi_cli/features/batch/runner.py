@@ -49,9 +49,9 @@ from xapi_cli.system.render import decimal
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.context import Context
     from xapi_cli.http.messages import Request, Response
     from xapi_cli.http.send import Call
-    from xapi_cli.runtime import Runtime
 
 _CODING = b"content-encoding"
 _IN_MEMORY = 256 * 1024  # bytes of a body
@@ -82,7 +82,7 @@ class Runner:
 
     def __init__(
         self,
-        context: "Runtime",
+        context: "Context",
         *,
         jobs: int,
         rate: float | None = None,

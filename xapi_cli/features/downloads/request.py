@@ -46,15 +46,15 @@ def _open(sending: Any, stack: "ExitStack") -> "PartialFile":
 
 def _source(sending: Any) -> str:
     """Return all that the content of the file depends on, including secrets: URL, account and headers."""
-    runtime, request = sending.runtime, sending.request
+    context, request = sending.context, sending.request
     headers = [(name.lower(), value) for name, value in request.items.headers]
     # a renewed token of an account changes nothing
-    account = None if sending.tokens is None else runtime.supplied_token() or runtime.identity
+    account = None if sending.tokens is None else context.supplied_token() or context.identity
     return json.dumps([request.url, account, headers])
 
 
 def _download(sending: Any) -> None:
     from xapi_cli.features.downloads.download import Download
 
-    note = sending.runtime.terminal.note
+    note = sending.context.terminal.note
     Download(sending.sender, sending.output, sending.file, received=sending.take, note=note).run(sending.call)

@@ -23,6 +23,7 @@ from xapi_cli.errors import (
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
+    from xapi_cli.context import Context
     from xapi_cli.features.batch.lines import Members
     from xapi_cli.features.batch.runner import Runner
     from xapi_cli.features.each.output import Output
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from xapi_cli.features.each.template import Template
     from xapi_cli.http.send import Call
     from xapi_cli.request.body.spool import Spool
-    from xapi_cli.runtime import Runtime
     from xapi_cli.system.files import Replacement
     from xapi_cli.system.terminal import Terminal
 
@@ -126,7 +126,7 @@ def each(
     from xapi_cli.features.each.template import Template
     from xapi_cli.request.csv_table import CsvTable, parse_fields
 
-    context: Runtime = ctx.obj
+    context: Context = ctx.obj
     terminal = context.terminal
     request = _request(words or (), method)
     _check_combinations(locals())
@@ -205,17 +205,17 @@ def _flag(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-def _resolver(context: "Runtime", template: "Template") -> "Callable[[Members], Call]":
+def _resolver(context: "Context", template: "Template") -> "Callable[[Members], Call]":
     """Return the function that makes the call of a line; raises UsageError if read-only mode refuses the method."""
     from xapi_cli.features.batch.lines import resolver
     from xapi_cli.request import read_only
 
     if context.settings.read_only:
-        read_only.check(template.method, (), remedy=context.write_remedy)
+        read_only.check(template.method, (), remedy="add --write")
     return resolver(context)
 
 
-def _last_run(context: "Runtime", option: str, subject: str, stack: ExitStack) -> "Since | None":
+def _last_run(context: "Context", option: str, subject: str, stack: ExitStack) -> "Since | None":
     """Return the time of the last run, and lock its file; after a note, return None while another run has the lock."""
     from xapi_cli.features.each import since
 
@@ -236,7 +236,7 @@ def _opened(name: str, stack: ExitStack, *, mode: int = 0o666) -> "Replacement":
 
 
 def _rows(
-    context: "Runtime",
+    context: "Context",
     runner: "Runner",
     file: str | None,
     list_: str | None,
@@ -270,7 +270,7 @@ def _blocks(source: BinaryIO) -> Iterator[bytes]:
 
 
 def _list(
-    context: "Runtime", runner: "Runner", path: str, last_run: "Since | None", stack: ExitStack
+    context: "Context", runner: "Runner", path: str, last_run: "Since | None", stack: ExitStack
 ) -> "tuple[Spool, str]":
     """Return the body of the list at *path*, and the server's time when it was asked for, "" without --since."""
     from xapi_cli.features.each.since import server_time

@@ -31,7 +31,7 @@ def poll(sending: Any, condition: "Filter", every: float) -> None:
     """
     polling = _Polling(sending, condition, every)
     try:
-        with sending.runtime.terminal.during(polling.attempts):
+        with sending.context.terminal.during(polling.attempts):
             outcome, body = polling.run()
         sending.output.write(outcome.response, body)
     except _NotMet:
@@ -76,7 +76,7 @@ class _Polling:
                     return outcome, self.body if final else None
                 delay = max(delay, _requested_delay(outcome))
             self.attempts.advance(1)
-            time.sleep(max(0.0, min(delay, self._sending.runtime.deadline - time.monotonic())))
+            time.sleep(max(0.0, min(delay, self._sending.context.deadline - time.monotonic())))
             self._raise_if_over()
 
     def _is_final(self, outcome: "Outcome") -> bool | None:
@@ -106,8 +106,8 @@ class _Polling:
         return bool(found)
 
     def _raise_if_over(self, cause: XapiError | None = None) -> None:
-        if time.monotonic() >= self._sending.runtime.deadline:
-            limit = decimal(self._sending.runtime.max_time)
+        if time.monotonic() >= self._sending.context.deadline:
+            limit = decimal(self._sending.context.max_time)
             raise _NotMet(
                 f"--until was not met within {limit} s, in {self.attempts.count()}",
                 hint="raise --max-time to wait longer",

@@ -25,9 +25,9 @@ from xapi_cli.hints import Run
 from xapi_cli.system.render import pasteable, printable
 
 if TYPE_CHECKING:
+    from xapi_cli.context import Context
     from xapi_cli.features.openapi.schemas import Field, Schema
     from xapi_cli.features.openapi.summary import Operation, Summary
-    from xapi_cli.runtime import Runtime
     from xapi_cli.system.style import Style
 
 _PLACES = {"path": "Path parameters", "query": "Query parameters", "header": "Headers", "cookie": "Cookies"}
@@ -75,14 +75,14 @@ def load(ctx: typer.Context, source: Source) -> None:
       xapi api load /openapi/v1.json
       xapi api load openapi.json -p staging
     """
-    runtime: Runtime = ctx.obj
-    found = _read(runtime, source)
-    summaries.write(runtime.state_directory, runtime.settings.profile, found)
+    context: Context = ctx.obj
+    found = _read(context, source)
+    summaries.write(context.state_directory, context.settings.profile, found)
     of = f" of {found.title}" if found.title else ""
     count = f"{len(found):,} operation{'' if len(found) == 1 else 's'}"
-    runtime.terminal.note(f"loaded {count}{of} for profile {printable(runtime.settings.profile)}")
+    context.terminal.note(f"loaded {count}{of} for profile {printable(context.settings.profile)}")
     if found.skipped:
-        runtime.terminal.note(f"skipped references to other documents, or to nothing: {found.skipped:,}")
+        context.terminal.note(f"skipped references to other documents, or to nothing: {found.skipped:,}")
 
 
 @settings_flags(*ACCOUNT)
@@ -99,13 +99,13 @@ def list_(ctx: typer.Context, word: Word = None) -> None:
       xapi api list
       xapi api list project
     """
-    runtime: Runtime = ctx.obj
-    names = _loaded(runtime).names()
+    context: Context = ctx.obj
+    names = _loaded(context).names()
     rows = [row for row in names if any((word or "").lower() in cell.lower() for cell in row)]
     if rows:
-        _print_rows(runtime, ("method", "path", "summary"), rows)
+        _print_rows(context, ("method", "path", "summary"), rows)
     else:
-        runtime.terminal.note(f"no operation contains {printable(word or '')}")
+        context.terminal.note(f"no operation contains {printable(word or '')}")
 
 
 @settings_flags(*ACCOUNT)
@@ -122,8 +122,8 @@ def show(ctx: typer.Context, arguments: Arguments) -> None:
       xapi api show POST /x-api/echo
       xapi api show /x-api/projects
     """
-    runtime: Runtime = ctx.obj
-    terminal, summary = runtime.terminal, _loaded(runtime)
+    context: Context = ctx.obj
+    terminal, summary = context.terminal, _loaded(context)
     texts = ["\n".join(_lines(summary, each, terminal.style)) for each in _chosen(summary, arguments)]
     terminal.print("\n\n".join(texts))
 
@@ -147,17 +147,17 @@ def diff(ctx: typer.Context, source: Current = None) -> None:
     """
     from xapi_cli.features.openapi.differences import changes
 
-    runtime: Runtime = ctx.obj
-    loaded = _loaded(runtime)
+    context: Context = ctx.obj
+    loaded = _loaded(context)
     source = source or loaded.source
     if not source:
         hint = "name the FILE or PATH to compare it with"
         raise UsageError("the API description was loaded from a PATH with a query, which is not stored", hint=hint)
-    found = changes(loaded, _read(runtime, source))
+    found = changes(loaded, _read(context, source))
     if found:
         rows = [(each.method, each.path, each.text or each.kind) for each in found]
-        _print_rows(runtime, ("method", "path", "change"), rows)
-    runtime.terminal.note(f"{len(found):,} change{'' if len(found) == 1 else 's'}" if found else "no changes")
+        _print_rows(context, ("method", "path", "change"), rows)
+    context.terminal.note(f"{len(found):,} change{'' if len(found) == 1 else 's'}" if found else "no changes")
     if found:
         raise typer.Exit(1)
 
@@ -165,33 +165,33 @@ def diff(ctx: typer.Context, source: Current = None) -> None:
 # where a description comes from
 
 
-def _loaded(runtime: "Runtime") -> "Summary":
-    found = summaries.loaded(runtime.state_directory, runtime.settings.profile)
-    if runtime.settings.base_url not in (None, found.base_url):
+def _loaded(context: "Context") -> "Summary":
+    found = summaries.loaded(context.state_directory, context.settings.profile)
+    if context.settings.base_url not in (None, found.base_url):
         what = (f"the API description was loaded for {printable(found.base_url)}; run ", Run("api load"), " again")
-        runtime.terminal.note(what)
+        context.terminal.note(what)
     return found
 
 
-def _read(runtime: "Runtime", source: str) -> "Summary":
+def _read(context: "Context", source: str) -> "Summary":
     """Return the summary of the document *source*: a file of that name if it exists, otherwise a PATH of the API.
 
     Raises UsageError if it is not a description, NetworkError if the API has sent it, and the errors of a request.
     """
     path = os.path.expanduser(source)
     if not os.path.isfile(path) and source.startswith(("/", "http:", "https:")):
-        return _from_api(runtime, source)
+        return _from_api(context, source)
     try:
         with open(path, "rb") as file:
             data = file.read(summaries.MAX_SIZE + 1)
     except OSError as error:
         hint = "check the path; a PATH of the API starts with a slash"
         raise UsageError(f"cannot read {printable(source)}: {error.strerror}", hint=hint) from error
-    base_url = runtime.settings.base_url or ""
-    return _summary(runtime, data, source, f"{base_url}/", os.path.abspath(path))
+    base_url = context.settings.base_url or ""
+    return _summary(context, data, source, f"{base_url}/", os.path.abspath(path))
 
 
-def _from_api(runtime: "Runtime", path: str) -> "Summary":
+def _from_api(context: "Context", path: str) -> "Summary":
     """Return the summary of the document in the response to a GET request for *path*."""
     from xapi_cli.http import urls
     from xapi_cli.http.send import Call, Sender
@@ -199,17 +199,17 @@ def _from_api(runtime: "Runtime", path: str) -> "Summary":
     from xapi_cli.request.output import decoded
     from xapi_cli.request.status_errors import concern, status_error
 
-    url = urls.resolve(runtime.base_url, path)
-    tokens, note = runtime.tokens(), runtime.terminal.note
-    sender = Sender(runtime.transport, runtime.base_url, tokens, deadline=runtime.deadline, note=note)
-    outcome = sender.send(Call("GET", url, with_defaults([("Accept", _ACCEPT)], runtime.default_headers)))
+    url = urls.resolve(context.base_url, path)
+    tokens, note = context.tokens(), context.terminal.note
+    sender = Sender(context.transport, context.base_url, tokens, deadline=context.deadline, note=note)
+    outcome = sender.send(Call("GET", url, with_defaults([("Accept", _ACCEPT)], context.default_headers)))
     response = outcome.response
     try:
         if error := status_error(outcome, tokens):
             raise error
         data = _limited(decoded(response))
         source = "" if "?" in path else path  # a query may be secret
-        return _summary(runtime, data, "the response", response.request.url, source)
+        return _summary(context, data, "the response", response.request.url, source)
     except UsageError as error:
         failure = NetworkError(error.message, hint=error.hint, sent=True, headers_received=True)
         concern(failure, response)
@@ -230,25 +230,25 @@ def _limited(chunks: Iterable[bytes]) -> bytes:
     return bytes(data)
 
 
-def _summary(runtime: "Runtime", data: bytes, name: str, location: str, source: str) -> "Summary":
+def _summary(context: "Context", data: bytes, name: str, location: str, source: str) -> "Summary":
     name = printable(name)
     if len(data) > summaries.MAX_SIZE:
         raise UsageError(f"{name} is larger than {summaries.MAX_SIZE // 1_000_000} MB", hint="load a smaller one")
     try:
-        text = runtime.terminal.redactor.redact(data.decode("utf-8-sig"))  # a server may repeat the token
+        text = context.terminal.redactor.redact(data.decode("utf-8-sig"))  # a server may repeat the token
     except UnicodeDecodeError:
         raise UsageError(f"{name} is not valid UTF-8", hint="load the description itself, in JSON") from None
-    base_url = runtime.settings.base_url or ""
+    base_url = context.settings.base_url or ""
     return summaries.summarized(text, name, base_url=base_url, location=location, source=source)
 
 
 # what is printed
 
 
-def _print_rows(runtime: "Runtime", header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_rows(context: "Context", header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from xapi_cli.system.layout import Cell, columns
 
-    terminal = runtime.terminal
+    terminal = context.terminal
     if terminal.stdout_is_terminal:
         cells = [(Cell(method, "strong"), Cell(path, "name"), Cell(text)) for method, path, text in rows]
         terminal.print(columns(cells, terminal.style, header=header, width=terminal.stdout_columns))

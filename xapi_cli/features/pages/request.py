@@ -45,9 +45,9 @@ def _request_pages(sending: Any, options: PageOptions) -> None:
         sending.tokens,
         options,
         sending.output,
-        base_url=sending.runtime.base_url,
+        base_url=sending.context.base_url,
         received=sending.take,
-        note=sending.runtime.terminal.note,
+        note=sending.context.terminal.note,
     )
     try:
         pages.run(sending.call)

@@ -20,11 +20,11 @@ from xapi_cli.system.render import exports
 if TYPE_CHECKING:
     from subprocess import Popen
 
+    from xapi_cli.context import Context
     from xapi_cli.errors import XapiError
     from xapi_cli.features.proxy.server import Server
     from xapi_cli.http.messages import Response
     from xapi_cli.http.send import Call
-    from xapi_cli.runtime import Runtime
 
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND
 _GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal, or for the command after SIGTERM
@@ -95,47 +95,47 @@ def proxy(
     from xapi_cli.http.send import Sender
     from xapi_cli.settings import values
 
-    runtime: Runtime = ctx.obj
+    context: Context = ctx.obj
     if socket is not None and port is not None:
         raise UsageError("--socket cannot be combined with --port", hint="omit one of them")
     path = _absolute(socket)
     allowed = [Allowed.parse(each) for each in allow or ()]
     expires = float("inf") if ttl is None else time.monotonic() + values.time_limit(ttl, name="--ttl")
-    settings, terminal, key = runtime.settings, runtime.terminal, secrets.token_urlsafe(_KEY_SIZE)
-    remedy = f"start the proxy {'without --read-only' if runtime.flags.get('read_only') else 'with --write'}"
+    settings, terminal, key = context.settings, context.terminal, secrets.token_urlsafe(_KEY_SIZE)
+    remedy = f"start the proxy {'without --read-only' if context.flags.get('read_only') else 'with --write'}"
     rules = Rules(
-        runtime.base_url, key, allowed, remedy if settings.read_only else None, lambda: time.monotonic() >= expires
+        context.base_url, key, allowed, remedy if settings.read_only else None, lambda: time.monotonic() >= expires
     )
-    rules.check_added(name for name, _ in runtime.default_headers)
-    tokens = runtime.tokens(serves=True)
+    rules.check_added(name for name, _ in context.default_headers)
+    tokens = context.tokens(serves=True)
     tokens.current()  # logs in now if necessary
     terminal.no_input = True  # the threads of clients do not prompt
 
     def send(call: "Call") -> "Response":
-        return Sender(runtime.transport, runtime.base_url, tokens, follow=False).send(call).response
+        return Sender(context.transport, context.base_url, tokens, follow=False).send(call).response
 
     def explained(error: "XapiError") -> str:
         return terminal.redactor.redact(terminal.text(error.advice))
 
     server = Server(Forwarding(rules, send, settings.headers, settings.timeout, explained, terminal.warn))
     with ExitStack() as stack:
-        stack.callback(runtime.transport.close)
+        stack.callback(context.transport.close)
         stack.callback(server.close)
         number = None
         if command or port is not None:
             listener, number = listeners.on_port(port or 0)
             server.listen(listener, number)
         if path is not None or number is None or (command and listeners.HAS_UNIX_SOCKETS):
-            listener, path = listeners.on_path(path, runtime.environ, stack)
+            listener, path = listeners.on_path(path, context.environ, stack)
             server.listen(listener, None)
         given = {} if path is None else {"XAPI_PROXY_SOCKET": path}
         if number is not None:
-            base_path = runtime.base_url[len(rules.origin) :]
+            base_path = context.base_url[len(rules.origin) :]
             given |= {"XAPI_BASE_URL": f"http://{listeners.ADDRESS}:{number}{base_path}", "XAPI_TOKEN": key}
         if command:
-            raise typer.Exit(_run(command, _environment(runtime.environ, given), server))
+            raise typer.Exit(_run(command, _environment(context.environ, given), server))
         with _until_signal(expires) as wait:
-            printed = exports(given, unset=other_tokens(runtime.environ) if "XAPI_TOKEN" in given else ())
+            printed = exports(given, unset=other_tokens(context.environ) if "XAPI_TOKEN" in given else ())
             terminal.print(printed)
             lines = "lines" if "\n" in printed else "line"
             terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")

@@ -10,8 +10,8 @@ from xapi_cli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from xapi_cli.context import Context
     from xapi_cli.features.sandbox import Sandbox
-    from xapi_cli.runtime import Runtime
     from xapi_cli.system.terminal import Terminal
 
 _PORT = 8765  # by default, so that a base URL that a profile contains remains valid
@@ -66,18 +66,18 @@ def sandbox(
 
     from xapi_cli.features.sandbox import Sandbox
 
-    runtime: Runtime = ctx.obj
-    log = _log(runtime.terminal)
+    context: Context = ctx.obj
+    log = _log(context.terminal)
 
     def listen(port: int) -> Sandbox:
         return Sandbox(port, expires_in, log, slow=slow, forget_after=forget_after)
 
-    with suppress(KeyboardInterrupt), _listening(runtime.terminal, port, listen) as server:  # Ctrl-C is the usual end
+    with suppress(KeyboardInterrupt), _listening(context.terminal, port, listen) as server:  # Ctrl-C is the usual end
         try:
-            _print_settings(server, runtime.terminal)
+            _print_settings(server, context.terminal)
             _wait()
         except KeyboardInterrupt:
-            runtime.terminal.end_interruption()
+            context.terminal.end_interruption()
             raise
 
 

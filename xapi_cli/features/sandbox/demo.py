@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
 
 _TIMEOUT = 30  # seconds for each command
 _IGNORED = frozenset({"CI", "GITHUB_ACTIONS", "DBUS_SESSION_BUS_ADDRESS", "SSL_CERT_FILE", "SSL_CERT_DIR"})
@@ -33,7 +33,7 @@ def demo(ctx: typer.Context) -> None:
     """
     from xapi_cli.features.sandbox import MASTER, Sandbox
 
-    context: Runtime = ctx.obj
+    context: Context = ctx.obj
     show, strong = context.terminal.print, context.terminal.style
     with Sandbox() as server, TemporaryDirectory(prefix="xapi-demo-") as directory:
         environ = _isolated(context.environ, directory) | {"XAPI_PASSWORD": MASTER.password}

@@ -12,7 +12,7 @@ from xapi_cli.usecases.doctor import checks
 from xapi_cli.usecases.doctor.findings import Check, Findings, NotChecked
 
 if TYPE_CHECKING:
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.system.terminal import Terminal
 
 _Row = tuple[str, Callable[[Findings], Check]]
@@ -34,20 +34,20 @@ _CHECKS: tuple[_Row, ...] = (
 _LAST_OF_SETTINGS = "profile"
 
 
-def doctor(runtime: "Runtime", *, as_json: bool) -> None:
+def doctor(context: "Context", *, as_json: bool) -> None:
     """Print the result of each check as soon as it is available.
 
     Raises ChecksFailed if a check failed.
     """
-    checks, report = [], _Report(runtime.terminal)
-    for check in _results(runtime):
+    checks, report = [], _Report(context.terminal)
+    for check in _results(context):
         checks.append(check)
         if not as_json:
             report.add(check)
     report.end()
     failed = [check.name for check in checks if check.status == "fail"]
     if as_json:
-        runtime.terminal.print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
+        context.terminal.print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
     if failed:
         raise ChecksFailed(
             f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}",
@@ -55,9 +55,9 @@ def doctor(runtime: "Runtime", *, as_json: bool) -> None:
         )
 
 
-def _results(runtime: "Runtime") -> Iterator[Check]:
+def _results(context: "Context") -> Iterator[Check]:
     """Run all checks; the failure of one does not prevent the others."""
-    findings = Findings(runtime)
+    findings = Findings(context)
     for name, run in _CHECKS:
         try:
             check = run(findings)
@@ -65,7 +65,7 @@ def _results(runtime: "Runtime") -> Iterator[Check]:
             check = Check(name, "warn", error.message, error.hint, depends_on=error.cause)
         except XapiError as error:
             check = Check(name, "fail", error.message, error.hint)
-        yield replace(check, hint=check.hint and runtime.terminal.text(check.hint))
+        yield replace(check, hint=check.hint and context.terminal.text(check.hint))
 
 
 class _Report:

@@ -38,7 +38,7 @@ def check_config(findings: Findings) -> Check:
     """Check that the config file is valid and that only its owner can write to it."""
     from xapi_cli.settings import config_file
 
-    path = findings.runtime.config_path
+    path = findings.context.config_path
     findings.config_file = found = config_file.load(path)
     if not path.exists():
         return Check("config", "pass", f"{path} does not exist yet", (Run("login"), " creates it"))
@@ -51,7 +51,7 @@ def check_profile(findings: Findings) -> Check:
     """Check that the settings are valid and identify an account, or at least the base URL of a supplied token."""
     if findings.config_file is None:
         raise NotChecked("the config file cannot be read", "config")
-    findings.valid_settings = settings = findings.runtime.settings
+    findings.valid_settings = settings = findings.context.settings
     missing = [name for name in ("base_url", "username") if getattr(settings, name) is None]
     if missing and not (settings.token_variable and settings.base_url):
         hint = f"run `{findings.login_command}`, or set " + " and ".join(
@@ -66,7 +66,7 @@ def check_state(findings: Findings) -> Check:
     """Check that the state directory is safe and writable, and that its file system supports locks."""
     from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked, state_error
 
-    state = findings.runtime.state_directory
+    state = findings.context.state_directory
     findings.checked_state = state.path
     try:
         state.probe()
@@ -87,14 +87,14 @@ def check_network(findings: Findings) -> Check:
     from xapi_cli.http import urls
     from xapi_cli.http.proxies import proxy_for
 
-    runtime, base_url, settings = findings.runtime, findings.base_url, findings.settings
+    context, base_url, settings = findings.context, findings.base_url, findings.settings
     try:
-        proxy_for(*urls.origin(base_url), runtime.environ)
+        proxy_for(*urls.origin(base_url), context.environ)
     except UsageError as error:
         raise NotChecked("the proxy setting is not valid", "proxy") from error
     try:
         findings.response, problem = grant.probe(
-            runtime.httpx_transport, base_url, timeout=settings.timeout, deadline=runtime.deadline
+            context.httpx_transport, base_url, timeout=settings.timeout, deadline=context.deadline
         )
     except XapiError as error:
         hint = error.hint or "check the base URL, the network of this machine, and the proxy"
@@ -120,7 +120,7 @@ def check_clock(findings: Findings) -> Check:
     except (ValueError, TypeError, OverflowError):
         return Check("clock", "pass", "cannot be compared: the response has no valid Date header")
     server_time = server_time if server_time.tzinfo else server_time.replace(tzinfo=UTC)
-    difference = findings.runtime.now() - server_time
+    difference = findings.context.now() - server_time
     if abs(difference.total_seconds()) <= _CLOCK_TOLERANCE:
         return Check("clock", "pass", "agrees with the server's clock")
     amount = relative(difference).removeprefix("in ").removesuffix(" ago")
@@ -134,7 +134,7 @@ def check_tls(findings: Findings) -> Check:
     base_url, ca_bundle = findings.base_url, findings.settings.ca_bundle
     if base_url.startswith("http:"):
         return Check("tls", "pass", "not used: the base URL is plain http")
-    environ = findings.runtime.environ
+    environ = findings.context.environ
     from_environ = [name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if environ.get(name)]
     trusted = ca_bundle or (" and ".join(from_environ) if from_environ else "the operating system's trust store")
     version = findings.response.extensions["tls"] if findings.response is not None else None
@@ -148,7 +148,7 @@ def check_proxy(findings: Findings) -> Check:
     from xapi_cli.http import urls
     from xapi_cli.http.proxies import proxy_for
 
-    proxy = proxy_for(*urls.origin(findings.base_url), findings.runtime.environ)
+    proxy = proxy_for(*urls.origin(findings.base_url), findings.context.environ)
     if proxy is None:
         return Check("proxy", "pass", "none for this base URL")
     return Check("proxy", "pass", f"{proxy}, from {proxy.variable}", "NO_PROXY excludes hosts")
@@ -180,10 +180,10 @@ def _use(storage: str) -> Hint:
 
 def check_token(findings: Findings) -> Check:
     """Report the state of the stored token, without a login."""
-    settings, now = findings.settings, findings.runtime.now()
+    settings, now = findings.settings, findings.context.now()
     if settings.token_variable:
         try:
-            findings.runtime.supplied_token()
+            findings.context.supplied_token()
         except UsageError as error:
             return Check("token", "fail", error.message, error.hint)
         return Check("token", "pass", f"from {settings.token_variable}; its expiry time is unknown")
@@ -210,14 +210,14 @@ def check_password(findings: Findings) -> Check:
         return Check("password", "pass", f"not needed: {settings.token_variable} is set, and xapi does not log in")
     if settings.password:
         return Check("password", "pass", "from XAPI_PASSWORD")
-    if command := findings.runtime.password_command:
+    if command := findings.context.password_command:
         command.check()
         return _check_command(findings, command.argv[0])
     repository = findings.repository()
     record = repository.read() if repository else None
     if record and record.password:
         return Check("password", "pass", f"remembered in {findings.storage.noun}")
-    if findings.runtime.terminal.interactive:
+    if findings.context.terminal.interactive:
         return Check("password", "pass", "from a prompt on this terminal")
     hint = registry.password_hint(findings.storage)
     return Check("password", "warn", "no source for an automatic login", hint)
@@ -228,7 +228,7 @@ def _check_command(findings: Findings, name: str) -> Check:
     from xapi_cli.system import programs
 
     with suppress(OSError, ValueError):
-        if os.access(programs.find(name, findings.runtime.environ), os.X_OK):
+        if os.access(programs.find(name, findings.context.environ), os.X_OK):
             return Check("password", "pass", "from the profile's password_command (not run here)")
     return Check(
         "password", "fail", f"password_command: program {name!r} not found", "install it, or correct password_command"

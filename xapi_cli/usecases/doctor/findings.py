@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from xapi_cli.runtime import Runtime
+    from xapi_cli.context import Context
     from xapi_cli.settings.config_file import Config
     from xapi_cli.settings.table import Settings
     from xapi_cli.store.repository import TokenRepository
@@ -77,10 +77,10 @@ class NotChecked(XapiError):
 
 
 class Findings:
-    """The runtime of the command, and the results that checks store here; None until a check has succeeded."""
+    """The context of the command, and the results that checks store here; None until a check has succeeded."""
 
-    def __init__(self, runtime: "Runtime") -> None:
-        self.runtime = runtime
+    def __init__(self, context: "Context") -> None:
+        self.context = context
         self.config_file: Config | None = None
         self.valid_settings: Settings | None = None
         self.checked_state: Path | None = None
@@ -123,7 +123,7 @@ class Findings:
         """Probe the store, which is a service, on the first call; return what it reported, or raise its error."""
         if self._store_reports is None:
             self._store_reports = reports = StoreReports()
-            repository = self.runtime.repository(Identity("", ""), storage=self.storage_setting, reports=reports)
+            repository = self.context.repository(Identity("", ""), storage=self.storage_setting, reports=reports)
             try:
                 repository.probe()
                 self.probed_repository = repository
@@ -168,10 +168,10 @@ class Findings:
         if self.settings.base_url is None or self.settings.username is None:
             raise NotChecked("no account is selected", "profile")
         self.check_state_is_usable()
-        identity = self.runtime.identity
+        identity = self.context.identity
         if self._repository is None:
             if not self.storage_is_a_service:
-                self._repository = self.runtime.repository(identity, reports=StoreReports())
+                self._repository = self.context.repository(identity, reports=StoreReports())
             elif self.probed_repository is not None:
                 self._repository = self.probed_repository.of(identity)
         return self._repository

@@ -1,13 +1,12 @@
-"""The environment in which commands run: settings, terminal, account and HTTP client, each created on first use."""
+"""What a command gets: settings, terminal, account and transport, each made when it is first used."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xapi_cli.hints import Option, Run
 from xapi_cli.settings import config_file, resolve
@@ -16,7 +15,7 @@ from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
     from xapi_cli.auth.account import Account
-    from xapi_cli.auth.passwords import PasswordCommand, PasswordSources
+    from xapi_cli.auth.passwords import PasswordCommand
     from xapi_cli.auth.token_source import Perform, TokenSource
     from xapi_cli.http.httpx_transport import HttpxTransport
     from xapi_cli.http.log import RequestLog
@@ -30,11 +29,12 @@ if TYPE_CHECKING:
     from xapi_cli.tokens import Identity, Token
 
 
-class Runtime:
-    """Environment, terminal, clock, settings, account and HTTP client of one command.
+class Context:
+    """Environment, terminal, clock, settings, account and transport of one command.
 
     Before it uses anything else, a command sets `flags`, `may_create_profile`, `suggests_login`, `verbose` and
-    `default_max_time`. `started` is the monotonic time at which the command started.
+    `default_max_time`. `started` is the monotonic time at which the command started. `option` returns what messages
+    call the flag of a setting.
     """
 
     def __init__(self, environ: Mapping[str, str], *, terminal: Terminal | None = None) -> None:
@@ -43,11 +43,8 @@ class Runtime:
         self.terminal = terminal or Terminal(environ)
         self.terminal.shown = self.shown
         self.flags: resolve.Flags = {}
-        self.may_create_profile = False
-        self.suggests_login = True
-        self.verbose = 0
-        self.option: Callable[[str], str] = lambda name: str(Option(name))  # what messages call the flag of a setting
-        self.keeps_connections = True  # of logins and other requests of `transport`
+        self.may_create_profile, self.suggests_login, self.verbose = False, True, 0
+        self.option: Callable[[str], str] = lambda name: str(Option(name))
         self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
 
@@ -70,52 +67,26 @@ class Runtime:
         if found.base_url_end:
             self.terminal.note(f"using the base URL {found.base_url}, without {printable(found.base_url_end)}")
         if found.overridden:
-            self.terminal.warn(self._overridden(found))
+            override = f"{found.overridden} overrides the account of profile {found.profile}"
+            self.terminal.warn(f"{override}; unset it to use it")
         if found.headers:
             from xapi_cli.system.redact import secret_values
 
             self.terminal.redactor.add(*secret_values(found.headers))
         return found
 
-    def _overridden(self, found: "Settings") -> str:
-        """Return a warning that variables replace the account of the profile that a flag has selected."""
-        from xapi_cli.settings.table import SETTINGS
-
-        rows = [SETTINGS[key] for key in found.overridden]
-        verb, them = ("overrides", "it") if len(rows) == 1 else ("override", "them")
-        variables = " and ".join(row.variables[0] for row in rows)
-        titles = " and ".join(row.title for row in rows)
-        stored = f", and login stores {them} there" if self.command == "login" else ""
-        where = f"the {titles} of profile {printable(found.profile)}"
-        return f"{variables} {verb} {where}{stored}; unset {them} to use the profile"
-
-    @property
-    def write_remedy(self) -> str:
-        """What allows a command in read-only mode to write: the two flags cannot be combined."""
-        return "use --write instead of --read-only" if self.flags.get("read_only") else "add --write"
-
     @property
     def default_headers(self) -> "tuple[tuple[str, str], ...]":
         """The headers of the profile for each request to the API; warns if they belong to another account.
 
-        Does not warn in a command of `xapi proxy`, which adds them.
+        A token from a variable, as in a command of `proxy`, is for the API of that variable.
         """
-        if (reason := self.settings.headers_mismatch) and not self._is_in_command_of_proxy:
+        if (reason := self.settings.headers_mismatch) and not self.settings.token:
             owner = f"profile {self.settings.profile} {reason.removeprefix('it ')}"
             self.terminal.warn(f"the default headers are not sent: {owner}")
         return self.settings.headers
 
-    @property
-    def _is_in_command_of_proxy(self) -> bool:
-        """Whether `xapi proxy` has started this process, and the token is the key of that proxy."""
-        from xapi_cli.http import urls
-        from xapi_cli.http.connection import is_loopback
-
-        found = self.settings.base_url if self.environ.get("XAPI_BASE_URL") and self.settings.token else None
-        has_socket = sys.platform == "win32" or self.environ.get("XAPI_PROXY_SOCKET")  # Windows has none
-        return bool(has_socket) and found is not None and is_loopback(urls.origin(found)[1])
-
-    def shown(self, part: "Run | Option", *, profile: str | None = None) -> str:
+    def shown(self, part: Run | Option, *, profile: str | None = None) -> str:
         """Return the text of a command or flag in a hint.
 
         A command gets the *profile*, by default the one that a flag selects; `login` also the other flags that select
@@ -142,8 +113,9 @@ class Runtime:
     @property
     def deadline(self) -> float | None:
         """The monotonic time at which --max-time expires, None without a limit."""
-        limit = self.max_time
-        return None if limit is None else self.started + limit
+        return None if self.max_time is None else self.started + self.max_time
+
+    # files
 
     @property
     def config_path(self) -> Path:
@@ -163,77 +135,75 @@ class Runtime:
         state.check()
         return state
 
-    def close(self) -> None:
-        """Close the connections of logins and the log, for a process that goes on."""
-        opened = vars(self)
-        for resource in (opened.get("transport"), opened.get("request_log")):
-            if resource is not None:
-                resource.close()
-
-    def close_log(self) -> None:
-        """Write what is missing in the log, at the end of the process: requests whose response was not read."""
-        if (log := vars(self).get("request_log")) is not None:
-            log.close()
+    # the account
 
     @cached_property
     def base_url(self) -> str:
         """The base URL; raises UsageError if it is not set."""
-        if self.settings.base_url is None:
-            raise self._missing("base_url")
-        return self.settings.base_url
+        return self._required("base_url", self.settings.base_url)
 
     @property
     def identity(self) -> "Identity":
         """The account that the settings select; raises UsageError without a base URL or a username."""
         from xapi_cli.tokens import Identity
 
-        base_url = self.base_url
-        if self.settings.username is None:
-            raise self._missing("username")
-        return Identity(base_url, self.settings.username)
+        return Identity(self.base_url, self._required("username", self.settings.username))
 
-    def _missing(self, key: str) -> Exception:
-        found = config_file.load(self.config_path)
-        return resolve.missing_in_profile(key, self.settings.profile, found, or_log_in=self.suggests_login)
+    def _required(self, key: str, value: str | None) -> str:
+        if value is None:
+            found = config_file.load(self.config_path)
+            raise resolve.missing_in_profile(key, self.settings.profile, found, or_log_in=self.suggests_login)
+        return value
 
     def account(
         self, identity: "Identity | None" = None, *, repository: "TokenRepository | None" = None, automatic: bool = True
     ) -> "Account":
-        """Return the account *identity*, by default the one in the settings.
+        """Return the account *identity*, by default the one in the settings, with its *repository* if that is open.
 
-        *repository* is its token repository if one exists already. With
-        *automatic* False, the account never logs in automatically.
+        Unless *automatic*, it never logs in automatically.
         """
+        from xapi_cli.auth import passwords
         from xapi_cli.auth.account import Account
 
-        identity = identity or self.identity
-
-        def grant(password: str, origin: str) -> "Token":
-            from xapi_cli.auth.grant import request_token
-
-            self.terminal.redactor.add(password)  # before anything can print it
-            return request_token(
-                self.httpx_transport,
-                identity,
-                password,
-                timeout=self.settings.timeout,
-                now=self.now,
-                origin=origin,
-                deadline=self.deadline,
-                warn=self.terminal.warn,
-            )
-
+        identity, terminal = identity or self.identity, self.terminal
+        prompt = partial(passwords.prompt, terminal, identity) if terminal.interactive else None
         return Account(
             repository or self.repository(identity),
-            grant=grant,
-            passwords=self._passwords(identity),
-            note=self.terminal.note,
-            warn=self.terminal.warn,
+            grant=partial(self._grant, identity),
+            passwords=passwords.PasswordSources(self.settings.password, self.password_command, prompt),
+            note=terminal.note,
+            warn=terminal.warn,
             now=self.now,
             timeout=self.settings.timeout,
             deadline=self.deadline,
             automatic=automatic,
         )
+
+    def _grant(self, identity: "Identity", password: str, origin: str) -> "Token":
+        from xapi_cli.auth.grant import request_token
+
+        self.terminal.redactor.add(password)  # before anything can print it
+        return request_token(
+            self.httpx_transport,
+            identity,
+            password,
+            timeout=self.settings.timeout,
+            now=self.now,
+            origin=origin,
+            deadline=self.deadline,
+            warn=self.terminal.warn,
+        )
+
+    @property
+    def password_command(self) -> "PasswordCommand | None":
+        """The password_command that the settings select; its stderr is shown if stderr is a terminal."""
+        from xapi_cli.auth.passwords import PasswordCommand
+
+        found, shows_stderr = self.settings, self.terminal.stderr_is_terminal
+        if not (command := found.password_command):
+            return None
+        mismatch = found.password_command_mismatch
+        return PasswordCommand(command, self.environ, found.profile, mismatch, self.deadline, shows_stderr)
 
     def check_server(self, base_url: str) -> bool:
         """Return whether the API seems to respond at *base_url*, and warn if not.
@@ -244,7 +214,7 @@ class Runtime:
 
         _, problem = grant.probe(self.httpx_transport, base_url, timeout=self.settings.timeout, deadline=self.deadline)
         if problem is not None:
-            self.terminal.warn(str(problem))
+            self.terminal.warn(problem.advice)
         return problem is None
 
     def repository(
@@ -261,16 +231,18 @@ class Runtime:
         warnings there instead of printing them, and does not wait for the user.
         """
         from xapi_cli.settings.table import without_secrets
+        from xapi_cli.store import registry
         from xapi_cli.store.protocol import UNLOCK_WAIT, StoreOptions
         from xapi_cli.store.repository import TokenRepository
 
+        chosen = settings or self.settings
         options = StoreOptions(
             self.state_directory,
             without_secrets(self.environ),  # a store may run programs
             reports.warnings.append if reports else self.terminal.warn,
             reports.lock_failures.append if reports else self._warn_without_lock,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
-            settings=_store_settings(settings or self.settings),
+            settings={name: getattr(chosen, name) for name in registry.SETTING_NAMES},
         )
         return TokenRepository(identity, storage or self.settings.storage, options)
 
@@ -284,16 +256,14 @@ class Runtime:
     ) -> "TokenSource":
         """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account.
 
-        If it *serves*, it is for other programs. With *automatic* False, the account never logs in automatically.
-        *perform* calls what may log in.
+        If it *serves*, it is for other programs. Unless *automatic*, the account never logs in automatically. *perform*
+        calls what may log in.
         """
         from xapi_cli.auth.token_source import SuppliedToken, TokenSource
 
-        origin: Account | SuppliedToken
-        if variable := self.settings.token_variable:
-            origin = SuppliedToken(variable, lambda: self.supplied_token() or "")
-        else:
-            origin = self.account(automatic=automatic)
+        variable = self.settings.token_variable
+        supplied = SuppliedToken(variable, lambda: self.supplied_token() or "") if variable else None
+        origin = supplied or self.account(automatic=automatic)
         return TokenSource(origin, serves=serves, redact=self.terminal.redactor.add, perform=perform)
 
     def warn_of_supplied_token(self, consequence: str) -> None:
@@ -303,18 +273,17 @@ class Runtime:
 
     def supplied_token(self) -> str | None:
         """Return the token that the user supplies, None if there is none; raise UsageError if its file is unusable."""
-        return self._read_token_file() if self.settings.token_file else self.settings.token
-
-    def _read_token_file(self) -> str:
         from xapi_cli.auth.token_source import read_token_file
 
-        token = read_token_file(self.settings.token_file or "")
+        token = read_token_file(self.settings.token_file) if self.settings.token_file else self.settings.token
         self.terminal.redactor.add(token)
         return token
 
+    # the transport
+
     @cached_property
     def verbose_log(self) -> "VerboseLog | None":
-        """The log of request and response headers for --verbose, None without --verbose."""
+        """The log of requests and responses for --verbose, None without --verbose."""
         if not self.verbose:
             return None
         from xapi_cli.request.verbose import VerboseLog
@@ -337,33 +306,26 @@ class Runtime:
     @property
     def log_path(self) -> str | None:
         """The file of the log of requests, None without --log or for the null device."""
-        path = self.settings.log
-        return None if path == os.devnull else path
+        return None if self.settings.log == os.devnull else self.settings.log
 
     @cached_property
     def request_log(self) -> "RequestLog | None":
         """The log of requests, None without --log or for the null device; raises OutputError if it cannot be opened."""
-        path, base_url = self.log_path, self.settings.base_url
-        if path is None:
+        if self.log_path is None:
             return None
         from xapi_cli.http import urls
         from xapi_cli.http.log import RequestLog
 
-        common = {
-            "command": self.command,
-            "pid": os.getpid(),
-            "profile": self.settings.profile,
-            "base_url": base_url,
-            "username": self.settings.username,
-        }
-        origin = urls.origin(base_url) if base_url else ("", "", 0)
-        return RequestLog(path, common, origin, self.terminal.redactor.redact, self.terminal.warn)
+        found = self.settings
+        common = {"command": self.command, "pid": os.getpid(), "profile": found.profile}
+        common |= {"base_url": found.base_url, "username": found.username}
+        origin = urls.origin(found.base_url) if found.base_url else ("", "", 0)
+        return RequestLog(self.log_path, common, origin, self.terminal.redactor.redact, self.terminal.warn)
 
     @cached_property
     def transport(self) -> "Transport":
         """The transport that sends all requests of the command."""
         from xapi_cli.http import authorization
-        from xapi_cli.http.transport import open_transport
 
         verbose = self.verbose_log
 
@@ -372,24 +334,21 @@ class Runtime:
             if verbose is not None:
                 verbose.log_request(request)
 
-        return open_transport(
-            timeout=self.settings.timeout,
-            ca_bundle=self.ca_bundle,
-            environ=self.environ,
-            trace=verbose.trace if verbose else None,
-            waiting=self.terminal.waiting,
-            on_request=on_request,
-            on_response=verbose.log_response if verbose else None,
-            keeps_open=self.keeps_connections,
-            log=self.request_log,
+        return self.open_transport(
+            on_request=on_request, on_response=verbose.log_response if verbose else None, is_shown=True
         )
 
     def open_transport(
-        self, *, on_request: "Callable[[Request], None]", on_response: "Callable[[Response], None]"
+        self,
+        *,
+        on_request: "Callable[[Request], None] | None" = None,
+        on_response: "Callable[[Response], None] | None" = None,
+        is_shown: bool = False,
     ) -> "Transport":
-        """Return a transport for many threads, which does not show for which responses they wait."""
+        """Return a transport; that of many threads does not show for which responses they wait (*is_shown*)."""
         from xapi_cli.http.transport import open_transport
 
+        terminal = self.terminal
         return open_transport(
             timeout=self.settings.timeout,
             ca_bundle=self.ca_bundle,
@@ -397,6 +356,7 @@ class Runtime:
             on_request=on_request,
             on_response=on_response,
             log=self.request_log,
+            **({"trace": self.verbose_log and self.verbose_log.trace, "waiting": terminal.waiting} if is_shown else {}),
         )
 
     @property
@@ -406,34 +366,11 @@ class Runtime:
 
         return HttpxTransport(self.transport)
 
-    def _passwords(self, identity: "Identity") -> "PasswordSources":
-        from functools import partial
-
-        from xapi_cli.auth import passwords
-
-        terminal = self.terminal
-        return passwords.PasswordSources(
-            self.settings.password,
-            self.password_command,
-            partial(passwords.prompt, terminal, identity) if terminal.interactive else None,
-        )
-
-    @property
-    def password_command(self) -> "PasswordCommand | None":
-        """The password_command that the settings select; its stderr is shown if stderr is a terminal."""
-        from xapi_cli.auth.passwords import PasswordCommand
-
-        settings = self.settings
-        if not settings.password_command:
-            return None
-        return PasswordCommand(
-            settings.password_command,
-            self.environ,
-            settings.profile,
-            settings.password_command_mismatch,
-            self.deadline,
-            self.terminal.stderr_is_terminal,
-        )
+    def close(self, *, at_end: bool = False) -> None:
+        """Write what is missing in the log; unless *at_end* of the process, close the connections too."""
+        for name in ("request_log",) if at_end else ("transport", "request_log"):
+            if (resource := vars(self).get(name)) is not None:
+                resource.close()
 
 
 def _option(key: str, value: str) -> str | None:
@@ -448,10 +385,3 @@ def _option(key: str, value: str) -> str | None:
         return None
     is_useless = key == "storage" and not registry.selected(value).is_persistent
     return None if is_useless else f"{SETTINGS[key].flags[0]} {pasteable(value)}"
-
-
-def _store_settings(settings: "Settings") -> dict[str, Any]:
-    """Return those of *settings* that stores need, by name."""
-    from xapi_cli.store import registry
-
-    return {name: getattr(settings, name) for name in registry.SETTING_NAMES}
