@@ -1,6 +1,5 @@
 """`xapi login` on a terminal: its prompts and questions."""
 
-import json
 import signal
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 from tests.commands.api import account_of, response
 from tests.support.credential_helpers import FakeHelper
 from tests.support.program import OnTerminal, Xapi
-from tests.support.servers import Server, free_port, hang, request, send
-from tests.support.threads import Gate
+from tests.support.servers import Server, free_port, request, send
 from xapi_cli.features.sandbox import MASTER, Sandbox
 
 
@@ -164,18 +162,6 @@ def test_an_interrupted_prompt_restores_the_echo(
     assert sandbox.login_attempts == 0
 
 
-def test_ctrl_c_while_the_server_hangs_exits_with_130_immediately(xapi: Xapi) -> None:
-    gate = Gate()
-    with (
-        Server([request(), send(response("405 No"))], [request(), gate.reached, hang()]) as server,
-        xapi.on_terminal("login", "--base-url", server.url, "-u", "me") as terminal,
-    ):
-        answer(terminal, ("Password for ", "secret\n"))
-        gate.wait()
-        terminal.interrupt()
-        assert terminal.wait(30) == 130
-
-
 def test_stderr_of_a_password_command_is_shown_on_a_terminal_and_not_logged(xapi: Xapi, sandbox: Sandbox) -> None:
     args = ("login", *account_of(sandbox), "--password-command", "sh -c 'echo insert the key >&2; exit 2'")
 
@@ -275,16 +261,3 @@ def test_a_logout_during_the_question_is_reported_and_not_undone(
         assert terminal.wait() == 13
     assert "logged in as" not in terminal.text
     assert helper.stored == []
-
-
-def test_the_answer_to_the_question_does_not_replace_a_newer_token(
-    xapi: Xapi, sandbox: Sandbox, helper: FakeHelper
-) -> None:
-    with xapi.on_terminal("login", *account_of(sandbox), columns=400) as terminal:
-        answer(terminal, ("Password for ", f"{MASTER.password}\n"), ("[Y/n]", ""))
-        newer = xapi("token", "show", "--fresh", env=sandbox.settings).out
-        terminal.type("y\n")
-        assert terminal.wait() == 0
-    assert "token and password stored in the credential helper" in terminal.text
-    assert xapi("token", "show").out == newer
-    assert MASTER.password in json.loads(helper.stored[0]["Secret"]).values()

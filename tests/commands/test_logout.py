@@ -1,6 +1,5 @@
 """`xapi logout` deletes from every store, and no login in progress undoes it."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -101,20 +100,6 @@ def test_a_damaged_index_causes_a_warning_because_an_account_may_be_missing_in_i
     assert xapi("logout", "--all").err == "xapi: no known account, nothing to delete\n"
 
 
-def test_a_damaged_entry_does_not_prevent_the_logout_of_the_other_accounts(xapi: Xapi, sandbox: Sandbox) -> None:
-    xapi("login", env=sandbox.settings)
-    (entry,) = (xapi.state / "known").glob("*.json")
-    damaged = entry.with_name(f"{'0' * 32}.json")
-    damaged.write_text(json.dumps(json.loads(entry.read_text()) | {"username": "\ud800"}))
-    damaged.chmod(0o600)
-
-    outcome = xapi("logout", "--all")
-
-    assert (outcome.code, list((xapi.state / "tokens").iterdir())) == (0, [])
-    assert outcome.err.startswith("xapi: warning: the index of accounts is damaged")
-    assert outcome.err.endswith(f"xapi: logged out of {MASTER.email} at {sandbox.base_url}\n")
-
-
 def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", "-p", "member", env={**xapi.fake_keyring("Raising"), **member})
@@ -158,16 +143,6 @@ def test_the_error_of_a_logout_does_not_suggest_another_storage(
             f"xapi: error: cannot log out of {MASTER.email} at {sandbox.base_url}:"
             f" the keyring (fake_keyrings.{backend}): {message}\n",
         )
-
-
-def test_an_item_that_is_not_text_is_deleted(xapi: Xapi, sandbox: Sandbox) -> None:
-    env = {**xapi.fake_keyring("Bytes"), **sandbox.settings}
-    assert "warning" in xapi("token", "show", env=env).err
-    assert (xapi.home / "items.json").read_text() != "[]"
-
-    assert xapi("logout", env=env).code == 0
-
-    assert (xapi.home / "items.json").read_text() == "[]"
 
 
 def test_a_logout_during_a_login_is_not_undone(xapi: Xapi) -> None:
@@ -216,13 +191,6 @@ def test_a_logout_of_all_accounts_during_a_login_is_not_undone(
     assert (login.returncode, "the account was logged out" in err) == (13 if args == ("login",) else 0, True)
     assert xapi("token", "show", "--no-login", env=env).code == 10
     assert [_tokens(xapi), xapi("logout", "--all").err] == [[], "xapi: no known account, nothing to delete\n"]
-
-
-def test_a_login_after_a_logout_of_all_accounts_is_stored(xapi: Xapi, sandbox: Sandbox) -> None:
-    for _ in range(2):
-        assert xapi("logout", "--all").code == 0
-        assert xapi("login", env=sandbox.settings).code == 0
-        assert xapi("token", "show", "--no-login", env=sandbox.settings).code == 0
 
 
 def test_a_token_in_the_environment_is_reported(xapi: Xapi, sandbox: Sandbox) -> None:

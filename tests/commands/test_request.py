@@ -128,24 +128,6 @@ def test_items_become_query_headers_and_body(
 
 
 @pytest.mark.parametrize(
-    ("args", "content_type"),
-    [
-        (["a=1"], "application/json"),
-        (["--form", "a=1"], "application/x-www-form-urlencoded"),
-        (["-d", "x"], "application/json"),
-        (["-d", "x", "Content-Type:text/plain"], "text/plain"),
-        (["-d", "x", "-H", "content-type: text/plain; charset=utf-8"], "text/plain; charset=utf-8"),
-        (["-d", "x", "Content-Type:"], None),
-        ([], None),
-    ],
-)
-def test_a_header_overrides_the_content_type_of_the_body(
-    xapi: Xapi, sandbox: Sandbox, args: list[str], content_type: str | None
-) -> None:
-    assert echoed(xapi("request", ECHO, *args, env=bearing(sandbox)))["headers"].get("content-type") == content_type
-
-
-@pytest.mark.parametrize(
     "args",
     [
         ["X-One:1", "X-Two: two words ", "Accept:", "User-Agent:me", "X-Empty:"],
@@ -209,14 +191,6 @@ def test_a_user_supplied_authorization_header_disables_the_token_and_the_login(
         "an Authorization header with a bearer token is required; the request sets or removes the Authorization header,"
         " so xapi did not log in\n"
     )
-
-
-def test_a_user_supplied_authorization_header_is_sent(xapi: Xapi) -> None:
-    with Server([request(), send(OK)]) as server:
-        xapi("request", "/", "Authorization:Basic abc", env=bearing(server))
-
-    sent = [line for line in heads(server.received[0]) if line.lower().startswith("authorization")]
-    assert sent == ["Authorization: Basic abc"]
 
 
 # stdin

@@ -122,22 +122,6 @@ def test_missing_settings_are_named(xapi: Xapi, missing: str, message: str) -> N
     assert outcome.err.startswith(f"xapi: error: {message}; ")
 
 
-def test_without_a_base_url_the_profiles_that_have_one_are_named(xapi: Xapi) -> None:
-    xapi.config.mkdir()
-    profiles = (
-        "[profiles.staging]\nbase_url='https://a.test'\n[profiles.bare]\n[profiles.live]\nbase_url='https://b.test'\n"
-    )
-    (xapi.config / "config.toml").write_text(profiles)
-
-    for args, name, login in (((), "default", ""), (("-p", "bare"), "bare", " --profile bare")):
-        assert xapi("request", "/a", *args) == Outcome(
-            2,
-            "",
-            f"xapi: error: no base URL in profile {name}; select a profile with -p (staging, live), give --base-url,"
-            f" set XAPI_BASE_URL, or run `xapi login{login}`\n",
-        )
-
-
 @pytest.mark.parametrize("args", [("-d", "@-"), ("a=@-",), ("a@-",), ("a==@-",), ("A:@-",)])
 def test_a_request_without_a_password_source_fails_before_stdin_is_read(xapi: Xapi, args: tuple[str, ...]) -> None:
     reading, writing = os.pipe()  # never closed

@@ -173,22 +173,6 @@ def test_an_unknown_host_is_reported_by_name(monkeypatch: pytest.MonkeyPatch, fa
     assert caught.value.message == f"no connection to api.test:80: {message}"
 
 
-def test_a_name_without_addresses_causes_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolving(monkeypatch, lambda host, port: [])
-    with client() as http, pytest.raises(NetworkError, match="no such host"):
-        http.get("http://api.test/")
-
-
-@pytest.mark.parametrize("host", ["a" * 300, "...", "xn--", "-", f"{'x' * 64}.example"])
-def test_no_host_name_causes_a_crash(host: str) -> None:
-    try:
-        request = httpx.Request("GET", f"http://{host}/")
-    except (httpx.InvalidURL, UnicodeError):
-        return  # httpx itself rejects these
-    with pytest.raises(NetworkError, match="no connection to"):
-        HttpxTransport(Transport(no_tls)).handle_request(request)
-
-
 @pytest.mark.parametrize("url", ["http://127.0.0.1:0/", "http://127.0.0.1:99999/", "ftp://127.0.0.1/"])
 def test_a_url_that_cannot_be_requested_is_rejected(url: str) -> None:
     with pytest.raises(UsageError):

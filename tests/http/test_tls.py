@@ -2,7 +2,6 @@
 
 import datetime as dt
 import os
-import shutil
 import ssl
 import subprocess
 import sys
@@ -102,14 +101,6 @@ def _hashed(bundle: Path, directory: Path) -> Path:
     return directory
 
 
-def test_a_bundle_may_contain_only_an_intermediate_ca(tmp_path: Path) -> None:
-    intermediate = trustme.CA().create_child_ca()
-    path = tmp_path / "intermediate.pem"
-    intermediate.cert_pem.write_to_path(str(path))
-    with serving(intermediate.issue_cert("127.0.0.1")) as server:
-        assert get(server, path) == b"ok"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system's trust is not a file")
 @pytest.mark.parametrize("place", ["directory", "bundle"])
 def test_a_ca_that_the_operating_system_trusts_is_trusted(
@@ -175,26 +166,6 @@ def test_an_unusable_bundle_is_reported_by_name(tmp_path: Path, content: bytes |
             tls.create_context(*arguments)
         what = "directory of PEM files" if setting == "SSL_CERT_DIR" else "PEM file with CA certificates"
         assert str(caught.value) == f"{setting}: {shown} {flaw}; set it to a {what}"
-
-
-@pytest.mark.parametrize("name", ["a.pem", "z.pem"])
-def test_a_private_key_in_a_directory_of_certificates_is_ignored(
-    ca: trustme.CA, server: Server, bundle: Path, tmp_path: Path, name: str
-) -> None:
-    directory = tmp_path / "certificates"
-    directory.mkdir()
-    ca.private_key_pem.write_to_path(str(directory / name))
-    with pytest.raises(UsageError, match=r"the CA bundle: .*certificates contains no usable PEM certificate"):
-        tls.create_context(str(directory), {})
-
-    shutil.copy(bundle, directory / "ca.pem")
-    assert get(server, directory) == b"ok"
-
-
-@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "/dev/null", "/proc/self/mem"])
-def test_no_path_causes_a_crash(path: str) -> None:
-    with pytest.raises(UsageError):
-        tls.create_context(path, {})
 
 
 # failed handshakes

@@ -167,13 +167,6 @@ def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> 
     assert urls.same_origin(other, one) is same
 
 
-def test_the_origin_has_the_host_without_brackets() -> None:
-    assert urls.origin("http://[::1]/a") == ("http", "::1", 80)
-    assert urls.origin("https://api.test:8443") == ("https", "api.test", 8443)
-    with pytest.raises(UsageError):
-        urls.origin("nonsense")
-
-
 # PATH and query
 
 BASE = "https://api.test/x-api"
@@ -258,12 +251,6 @@ def test_a_path_changed_by_a_windows_shell_has_a_hint() -> None:
         urls.resolve(BASE, "C:/Program Files/Git/x-api/me")
 
 
-def test_a_base_url_without_a_path_is_requested_with_a_slash() -> None:
-    assert urls.resolve("https://api.test", "/") == "https://api.test/"
-    assert urls.resolve("https://api.test", "?a=1") == "https://api.test/?a=1"
-    assert urls.resolve("https://api.test", "me") == "https://api.test/me"
-
-
 @pytest.mark.parametrize(
     ("path", "query", "expected"),
     [
@@ -279,17 +266,6 @@ def test_a_base_url_without_a_path_is_requested_with_a_slash() -> None:
 )
 def test_query_parameters_are_appended_in_order(path: str, query: list[tuple[str, str]], expected: str) -> None:
     assert urls.resolve(BASE, path, query) == BASE + expected
-
-
-def test_a_query_parameter_with_an_unpaired_surrogate_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="a query parameter contains an unpaired surrogate"):
-        urls.resolve(BASE, "/me", [("a", "\ud800")])
-
-
-def test_a_url_that_httpx_rejects_is_a_usage_error() -> None:
-    assert len(urls.resolve("https://h", "a" * (65_536 - len("https://h/")))) == 65_536
-    with pytest.raises(UsageError, match="the URL has 65,537 characters, the limit is 65,536"):
-        urls.resolve("https://h", "a" * (65_537 - len("https://h/")))
 
 
 @given(st.sampled_from([BASE, "http://[::1]:8080", "https://api.test"]), st.one_of(TEXT, ARGUMENTS, HOSTILE))

@@ -119,16 +119,6 @@ def test_concurrent_accounts_trigger_one_login_each(xapi: Xapi) -> None:
         assert len({each.out for each in ended}) == 4
 
 
-def test_two_alternating_wrong_passwords_are_each_tried_once(xapi: Xapi, sandbox: Sandbox) -> None:
-    running = [
-        xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": f"wrong{number % 2}"})
-        for number in range(12)
-    ]
-
-    assert _codes([Completed(process) for process in running]) == {10: 12}
-    assert sandbox.login_attempts == 2
-
-
 WAITING = 8
 
 
@@ -150,22 +140,6 @@ def test_waiting_processes_share_the_rejection_of_a_password_from_a_command(xapi
     assert _codes(ended) == {10: WAITING}
     assert sum("(reported by another xapi process)" in each.err for each in ended) == WAITING - 1
     assert (lines(xapi, "runs"), sandbox.login_attempts) == (1, 1)
-
-
-def test_the_failure_of_a_password_command_is_not_shared_with_processes_that_have_a_password(
-    xapi: Xapi, sandbox: Sandbox
-) -> None:
-    go = xapi.home / "go"
-    os.mkfifo(go)
-    assert xapi("profile", "set", "password_command", f"sh -c 'read go <{go}; exit 1'").code == 0
-
-    holder = xapi.start("token", "show", env={**sandbox.settings, "XAPI_PASSWORD": None})
-    with go.open("w") as gate:  # opens when the command runs, while the lock is held
-        waiting = xapi.start("token", "show", env=sandbox.settings)
-        wait_until(lambda: _waiting_to_log_in(xapi) == 1)
-        print(file=gate)
-
-    assert (Completed(holder).code, Completed(waiting).code) == (10, 0)
 
 
 def _waiting_to_log_in(xapi: Xapi) -> int:

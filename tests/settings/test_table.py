@@ -9,13 +9,9 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.tools.documents import SETTINGS_PAGE, help_of, settings_page
-from xapi_cli.cli import options
-from xapi_cli.http import retry
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import (
-    LIBRARY_PARAMETERS,
     PROFILE_KEYS,
-    SECRET_VARIABLES,
     SETTINGS,
     Settings,
     default_text,
@@ -127,16 +123,3 @@ def test_the_choices_of_a_setting_complete(xapi: Xapi, name: str) -> None:
     env = {"_XAPI_COMPLETE": "complete_bash", "COMP_WORDS": args, "COMP_CWORD": "3"}
 
     assert xapi(env=env).out.split() == list(setting.choices)
-
-
-def test_the_help_of_retry_names_the_statuses() -> None:
-    assert ", ".join(map(str, retry.STATUSES)) in SETTINGS["retry"].help
-
-
-def test_the_groups_derive_from_the_rows() -> None:
-    assert set(options.ACCOUNT) >= {"profile", "base_url", "username", "storage", "no_input", "quiet"}
-    assert set(options.NETWORK) >= {"timeout", "max_time", "ca_bundle"}
-    assert not {"password", "password_command", "token"} & {*options.ACCOUNT, *options.NETWORK}
-    assert set(SECRET_VARIABLES) >= {"XAPI_PASSWORD", "XAPI_TOKEN"}
-    assert set(LIBRARY_PARAMETERS) >= {"base_url", "username", "storage", "timeout", "ca_bundle"}
-    assert not {"password", "token", "profile"} & set(LIBRARY_PARAMETERS)

@@ -34,14 +34,6 @@ def test_a_command_in_backticks_is_not_broken() -> None:
     assert wrapped(f"the token remains; run {command} now", 60) == f"the token remains; run\n  {command}\n  now"
 
 
-def test_spaces_are_kept_within_a_line() -> None:
-    assert wrapped("a  b " + "c" * 20, 22) == "a  b\n  " + "c" * 20
-
-
-def test_a_terminal_that_is_too_narrow_gets_the_text_as_it_is() -> None:
-    assert wrapped("a b c", 2) == "a b c"
-
-
 def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
     assert width_of("漢e\u0301") == 3
     assert wrapped("漢" * 8 + " " + "字" * 8, 20) == "漢" * 8 + "\n  " + "字" * 8
@@ -51,14 +43,6 @@ def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
 def test_a_table_has_its_values_in_one_column() -> None:
     assert table([("a", "1"), ("long name", "\x1b"), ("b", "")]) == "a          1\nlong name  \\x1b\nb"
     assert table([]) == ""
-
-
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    rows = [[Cell("a"), Cell("bb"), Cell("c")], [Cell("aaa"), Cell("b\x07"), Cell("")]]
-
-    assert columns(rows) == "a    bb     c\naaa  b\\x07"
-    assert columns(rows, header=("", "long", "x")) == "     LONG   X\na    bb     c\naaa  b\\x07"
-    assert columns([]) == ""
 
 
 def test_colors_do_not_change_the_width() -> None:

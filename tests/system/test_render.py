@@ -1,5 +1,4 @@
 import json
-import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 
@@ -28,10 +27,6 @@ NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 )
 def test_control_format_and_bidi_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
-
-
-def test_kept_characters_are_not_escaped() -> None:
-    assert printable("a\tb\nc\rd", keep="\n\t") == "a\tb\nc\\x0dd"
 
 
 @given(st.text())
@@ -110,32 +105,6 @@ def test_a_shell_parses_a_quoted_argument_unchanged(text: str) -> None:
     shell = subprocess.run(["sh", "-c", f"printf %s {render.shell_quoted(text)}"], capture_output=True, check=True)
 
     assert shell.stdout.decode() == text
-
-
-@pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
-def test_a_pasteable_word_is_not_changed_by_a_shell(shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    words = [
-        "/a/{id}",
-        "/a{b,c}",
-        "home=~root",
-        "a:~root",
-        "~root",
-        "/~root",
-        "=ls",
-        "a==ls",
-        "a&b",
-        "a b",
-        "$HOME",
-        "",
-        "é",
-    ]
-    script = f"printf '%s\\n' {' '.join(map(render.pasteable, words))}"
-
-    assert (
-        subprocess.run([shell, "-c", script], capture_output=True, text=True, check=True).stdout.splitlines() == words
-    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import trustme
 
 from tests.commands.api import TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import OK, Server, hang, request, send, serve
+from tests.support.servers import OK, Server, request, send, serve
 from xapi_cli.features.sandbox import Sandbox
 
 ECHO = "/x-api/echo"
@@ -127,22 +127,6 @@ def _parts(outcome: Outcome) -> list[tuple[list[str], str]]:
 
 
 # escape sequences in the name of an ITEM, and the characters that they represent
-SPECIAL = {"\\=": "=", "\\@": "@", "\\\\": "\\"} | {text: text for text in ";\"<,\n\r$' é%`"}
-
-
-@pytest.mark.parametrize("flags", [["--form"], []], ids=["form", "json"])
-def test_curl_sends_special_characters_in_names_and_values(
-    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, flags: list[str]
-) -> None:
-    env = bearing(sandbox)
-    fields = [f"{name}b=x{text}b" for name, text in SPECIAL.items()]
-    args = [ECHO, *flags, *fields, *(f"{name}q==x{text}" for name, text in SPECIAL.items())]
-
-    there = _run(xapi, _command(xapi, *args, env=env), env, tmp_path)
-    here = xapi("request", *args, env=env)
-
-    assert (here.code, here.err, there.code, there.err) == (0, "", 0, "")
-    assert _comparable(there) == _comparable(here)
 
 
 @pytest.mark.parametrize(
@@ -156,49 +140,6 @@ def test_head(xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], out
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("HTTP/1.1 200 OK\r\n") if out is None else outcome.out == out
     assert list(tmp_path.glob("out")) == []
-
-
-@pytest.mark.parametrize(
-    ("args", "reason"),
-    [
-        (["-d", "@missing"], "missing: No such file or directory"),
-        (["f@missing"], "missing: No such file or directory"),
-        (["f@file", "a=@missing"], "missing: No such file or directory"),
-        (["-d", "@."], ".: Is a directory"),
-        (["f@."], ".: Is a directory"),
-    ],
-)
-def test_without_the_file_there_is_no_command(
-    xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], reason: str
-) -> None:
-    (tmp_path / "file").write_bytes(FILE)
-    env = bearing(sandbox)
-    outcome = xapi("request", ECHO, *args, "--curl", env=env, cwd=tmp_path)
-
-    assert outcome == Outcome(2, "", f"xapi: error: cannot read {reason}; check the file name after the @\n")
-    assert outcome == xapi("request", ECHO, *args, env=env, cwd=tmp_path)
-
-
-@pytest.mark.parametrize(("args", "code", "content"), [([], 22, "old"), (["--no-check-status"], 0, "no")])
-def test_an_error_response_leaves_the_file_unchanged(
-    xapi: Xapi, tmp_path: Path, args: list[str], code: int, content: str
-) -> None:
-    (tmp_path / "out").write_text("old")
-    with Server([serve(response("404 No", b"no"))]) as server:
-        env = bearing(server)
-        outcome = _run(xapi, _command(xapi, "/", "-o", "out", *args, env=env), env, tmp_path)
-
-    assert outcome.code == code
-    assert (tmp_path / "out").read_text() == content
-
-
-def test_an_error_body_is_printed_whatever_is_in_curlrc(xapi: Xapi, tmp_path: Path) -> None:
-    (xapi.home / ".curlrc").write_text("fail\n")
-    with Server([serve(response("404 No", b"no"))]) as server:
-        env = bearing(server)
-        outcome = _run(xapi, _command(xapi, "/", env=env), env, tmp_path)
-
-    assert (outcome.code, outcome.out) == (22, "no")
 
 
 def test_a_command_with_a_user_supplied_authorization_header_requests_no_token(xapi: Xapi, tmp_path: Path) -> None:
@@ -253,15 +194,3 @@ def test_the_response_headers_go_to_stdout_and_the_body_to_the_file(xapi: Xapi, 
 
     assert outcome == Outcome(0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
     assert (tmp_path / "out").read_bytes() == b"ok"
-
-
-def test_curl_retries_a_transient_failure_and_times_out(xapi: Xapi, tmp_path: Path) -> None:
-    with Server([request(), send(response("503 Busy", b"", "Retry-After: 0"))], [serve(OK)]) as server:
-        env = bearing(server)
-        outcome = _run(xapi, _command(xapi, "/", "--retry", "2", env=env), env, tmp_path)
-    assert (outcome.code, outcome.out, len(server.received)) == (0, "ok", 2)
-
-    with Server([request(), hang()]) as server:
-        env = bearing(server)
-        outcome = _run(xapi, _command(xapi, "/", "--timeout", "1", env=env), env, tmp_path)
-    assert (outcome.code, outcome.out) == (28, "")

@@ -62,15 +62,6 @@ def test_a_retry_goes_on_where_the_download_stopped(xapi: Xapi, out: Path) -> No
     assert_complete(out)
 
 
-def test_the_note_after_a_resumed_download_has_the_size_of_the_file(xapi: Xapi, out: Path) -> None:
-    with Files(1_000_000, 500_000) as files:
-        arguments = ("request", "/data", "-o", str(out), "--continue", "--retry", "2")
-        with xapi.on_terminal(*arguments, env=files.settings) as terminal:
-            assert terminal.wait() == 0
-
-    assert re.search(r"wrote \S+: 2\.9 MiB \(resumed at 1\.4 MiB\) in ", re.sub(r"\s+", " ", terminal.text))
-
-
 CHANGED = "the file on the server has changed"
 WRONG_SPAN = SPAN.replace(str(HALF), str(HALF - 1), 1)
 
@@ -223,20 +214,6 @@ def test_an_interrupted_download_is_kept(xapi: Xapi, out: Path, number: int, cod
 
     assert files.ranges[1]
     assert_complete(out)
-
-
-def test_on_a_terminal_an_interruption_states_what_is_kept(xapi: Xapi, out: Path) -> None:
-    head = response("200 OK", BODY[:1024], "Content-Length: 2048", 'ETag: "v1"')
-    with (
-        Server([request(), send(head), hang()]) as server,
-        xapi.on_terminal("request", "/", "-o", str(out), "--continue", env=bearing(server)) as terminal,
-    ):
-        terminal.expect("received 1.0 of ")
-        terminal.interrupt()
-        assert terminal.wait() == 130
-
-    kept = rf"interrupted: 1\.0 of 2\.0 KiB kept in {out}\.part; run the same command again to resume"
-    assert re.search(kept, re.sub(r"\s+", " ", terminal.text))
 
 
 @pytest.mark.slow

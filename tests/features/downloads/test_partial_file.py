@@ -145,11 +145,6 @@ def test_what_cannot_be_written_is_reported_when_it_is_opened(out: Path, name: s
     assert names(out) == ["p.part"]
 
 
-def test_a_device_cannot_be_continued() -> None:
-    with pytest.raises(UsageError, match="is not a regular file, which could be continued"), opened("/dev/null"):
-        pass
-
-
 def test_another_process_does_not_write_the_same_part(out: Path) -> None:
     with opened(out) as file:
         file.begin(200, WHOLE)
@@ -183,18 +178,3 @@ def test_the_mode_of_the_file_stays_and_the_part_is_never_wider(out: Path, mode:
         file.commit()
 
     assert out.stat().st_mode & 0o777 == mode
-
-
-def test_a_symbolic_link_to_the_file_stays(out: Path) -> None:
-    (out.parent / "real").mkdir()
-    out.symlink_to("real/data")
-    start(out)
-    assert (out.parent / "real" / "data.part").exists()
-
-    with opened(out) as file:
-        file.begin(206, Headers([(b"Content-Range", b"bytes 5-9/10")]))
-        file.write(b"56789")
-        file.commit()
-
-    assert out.is_symlink()
-    assert out.read_bytes() == b"0123456789"

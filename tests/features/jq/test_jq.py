@@ -100,14 +100,6 @@ def test_a_terminal_gets_indented_results_without_control_characters(xapi: Xapi)
     assert terminal.text == 'a\\x1b[31mb\r\n{\r\n  "c": 1\r\n}\r\n'
 
 
-def test_a_large_document_is_filtered_completely(xapi: Xapi) -> None:
-    body = json.dumps([{"id": number, "name": f"é {number}"} for number in range(100_000)], ensure_ascii=False)
-    outcome = filtered(xapi, body, ".[].id")
-
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.split() == [str(number) for number in range(100_000)]
-
-
 @pytest.mark.parametrize(("options", "out"), [([], ""), (["--error-body", "stdout"], '{"no": 1}')])
 def test_an_error_body_is_not_filtered(xapi: Xapi, options: list[str], out: str) -> None:
     with Server([serve(response("404 No", b'{"no": 1}'))], [serve(response("404 No", b'{"no": 1}'))]) as server:
@@ -323,11 +315,3 @@ def test_without_a_usable_library_nothing_is_sent(
 
     assert (outcome.code != 0, outcome.out) == (True, "")
     assert outcome.err.startswith(f"xapi: error: {reason}; ")
-
-
-def test_a_module_in_the_current_directory_is_not_the_library(xapi: Xapi, sandbox: Sandbox) -> None:
-    (xapi.home / "jq.py").write_text("raise ImportError('hostile')\n")
-    process = xapi.start("request", "/x-api/me", "--jq", "empty", env=bearing(sandbox))
-
-    assert process.communicate(timeout=30) == (b"", b"")
-    assert process.returncode == 0

@@ -1,7 +1,6 @@
 """`xapi api`: load, list, show and compare API descriptions, and complete paths and query parameters."""
 
 import json
-import os
 import re
 from typing import Any
 
@@ -206,14 +205,6 @@ Example
     )
 
 
-def test_the_example_of_an_upload_has_a_file(xapi: Xapi) -> None:
-    load(xapi)
-
-    shown = xapi("api", "show", "post", "v2/pets/{id}/photo", env=ENV)
-
-    assert shown.out.endswith("\nExample\n  xapi request /v2/pets/VALUE/photo photo@FILE\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -227,14 +218,6 @@ def test_an_operation_that_does_not_exist_is_one_error(xapi: Xapi, arguments: li
     load(xapi)
 
     assert xapi("api", "show", *arguments, env=ENV) == Outcome(2, "", f"xapi: error: {error}\n")
-
-
-def test_another_base_url_is_noted(xapi: Xapi) -> None:
-    load(xapi)
-
-    shown = xapi("api", "list", "find", env={"XAPI_BASE_URL": "https://other.test"})
-
-    assert shown.err == "xapi: the API description was loaded for https://api.test; run `xapi api load` again\n"
 
 
 # diff
@@ -297,11 +280,3 @@ def test_paths_and_query_parameters_complete(xapi: Xapi, line: str, words: str) 
     load(xapi)
 
     assert complete(xapi, line, **ENV) == words
-
-
-def test_what_a_shell_would_expand_is_not_offered(xapi: Xapi) -> None:
-    paths = ["/$(id)", "/a{b,c}", "/`id`", "/a b", "/ok", "//host", "/x;y"]
-    load(xapi, {**PETS, "servers": [{"url": "/"}], "paths": {path: {"get": {}} for path in paths}})
-
-    assert complete(xapi, "xapi request /") == "/ok"
-    assert complete(xapi, "xapi request /", XAPI_STATE_DIR=os.devnull) == ""

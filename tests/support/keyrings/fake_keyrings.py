@@ -173,14 +173,6 @@ class Keeping(Plain):
             super().delete_password(service, username)
 
 
-class Bytes(Plain):
-    """Return bytes, not text."""
-
-    def get_password(self, service: str, username: str) -> str | None:
-        text: Any = super().get_password(service, username)
-        return None if text is None else text.encode()
-
-
 class Raising(Plain):
     """Raise the exception that FAKE_KEYRING_RAISES names, if it is set, with a secret in its text."""
 
