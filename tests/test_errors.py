@@ -34,7 +34,9 @@ CODES = {
     "Interrupted": 130,
     "ClosedPipe": 141,
 }
-CLASSES: dict[str, Any] = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
+CLASSES: dict[str, Any] = {
+    name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, XapiError)
+}
 
 
 def test_every_failure_is_in_the_table_and_in_the_tree_of_the_docstring() -> None:

@@ -15,6 +15,8 @@ def texts(node: ast.expr) -> Iterator[str]:
             yield text
         case ast.JoinedStr():
             yield "".join(str(each.value) if isinstance(each, ast.Constant) else "…" for each in node.values)
+        case ast.Tuple():
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "…" for each in node.elts)
         case ast.IfExp():
             yield from texts(node.body)
             yield from texts(node.orelse)

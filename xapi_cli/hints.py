@@ -33,7 +33,7 @@ Hint = str | tuple[str | Run | Option, ...]
 def together(*hints: Hint | None) -> Hint:
     """Return *hints* one after the other, as one."""
     parts = tuple(part for hint in hints if hint for part in ((hint,) if isinstance(hint, str) else hint))
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts  # type: ignore[arg-type]
+    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts  # type: ignore[arg-type]  # all are texts
 
 
 def joined(separator: str, hints: Iterable[Hint]) -> Hint:

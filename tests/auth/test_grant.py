@@ -249,7 +249,7 @@ def test_each_status_has_its_error(status: int, outcome: tuple[type[XapiError], 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 LOGIN = "login as me@example.com at https://api.test/v1"
 CHECK_URL = "check the base URL, which is the part before /x-api/token"
-OTHER = "check the base URL, or ask the operators of the API; the password is not the reason"
+OTHER = "check the base URL, or ask the operators of the API: the password is not the reason"
 NO_CODE = "check the base URL, the password in XAPI_PASSWORD, and the username"
 CODE = "check the password in XAPI_PASSWORD, and the username"
 OF_ANOTHER = f"{LOGIN} was rejected (401 from {URL}"

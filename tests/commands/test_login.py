@@ -164,7 +164,7 @@ def test_a_config_file_that_cannot_be_written_is_a_warning(xapi: Xapi, sandbox: 
         (response("308 Moved", b"", "Location: {other}/x-api/token"), 3, "`xapi login --base-url {other}`\n"),
         (response("302 Found", b"", "Location: http://["), 3, ""),
         (response("400 Bad Request", b'{"error": "invalid_grant"}'), 10, "; check the password in XAPI_PASSWORD, "),
-        (response("400 Bad Request", b'{"error": "invalid_scope"}'), 10, "; the password is not the reason"),
+        (response("400 Bad Request", b'{"error": "invalid_scope"}'), 10, ": the password is not the reason"),
         (response("400 No", b"<p>", "Content-Type: text/html"), 10, "; check the base URL, which is the part before"),
         (response("404 Not Found"), 4, "; check the base URL, which is the part before /x-api/token, and then the"),
         (response("429 Too Many", b"", "Retry-After: 7"), 4, "; wait 7 s, then try again"),

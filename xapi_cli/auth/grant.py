@@ -215,7 +215,7 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
     if code in _OTHER_CODES:
         return GrantRefused(
             f"the token endpoint refused the login as {name} ({status} {code}{description})",
-            hint="check the base URL, or ask the operators of the API; the password is not the reason",
+            hint="check the base URL, or ask the operators of the API: the password is not the reason",
         )
     if status == 400 and url.startswith("http:") and _NEEDS_TLS.search(body[:4096]):
         hint = f"use https: `xapi login --base-url {identity.base_url.replace('http', 'https', 1)}`"
