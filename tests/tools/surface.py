@@ -21,12 +21,12 @@ from tests.tools.manual import commands
 from xapi_cli import errors
 from xapi_cli.app import app
 from xapi_cli.auth.account import Reason, Source, State
+from xapi_cli.commands.doctor import Status
 from xapi_cli.feature_table import FEATURES
 from xapi_cli.features.batch.lines import KEYS
 from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.settings.config_file import TOP_LEVEL_KEYS
 from xapi_cli.settings.table import LIBRARY_PARAMETERS, PROFILE_KEYS, SETTINGS, VARIABLES
-from xapi_cli.usecases.doctor.findings import Status
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAPS = {"headers", "cold", "json", "paths"}  # their keys are data

@@ -25,6 +25,6 @@ def test_invalid_arguments_are_reported_before_the_request_runs(options: Request
 
 
 def test_the_repr_contains_no_secret() -> None:
-    options = RequestOptions(["/a", "b=canary"], query=["canary"], headers=["canary"], data="canary")
+    options = RequestOptions(["/a", "b=canary"], headers=["canary"], data="canary")
 
     assert "canary" not in repr(options)
