@@ -104,7 +104,7 @@ def _by_text(text: str) -> dict[str, Fault]:
             "text", response("200 OK", b"", f"Content-Length: {text}"), 11, codes(11), 11
         ),
         "a coding that speaks to the terminal": _whole(
-            "text", response("200 OK", b"x", f"Content-Encoding: {text}"), 11, codes(11), 0
+            "text", response("200 OK", b"x", f"Content-Encoding: {text}"), 0, codes(11), 0
         ),
         "a chunk that speaks to the terminal": _whole("text", CHUNKED + text.encode() + b"\r\n", 11, codes(11), 0),
     }
@@ -139,7 +139,7 @@ def _redirect(status: int, target: str) -> Fault:
         location = target.format(elsewhere=elsewhere)
         peer.sock.sendall(response(f"{status} Elsewhere", b"there", f"Location: {location}"))
 
-    return Fault("redirect", [request(), step], codes(0, 3), codes(3), codes(0))
+    return Fault("redirect", [request(), step], codes(0, 3), codes(3), codes(0, 3))
 
 
 FAULTS: dict[str, Fault] = {
