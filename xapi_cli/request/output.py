@@ -113,6 +113,9 @@ class ResponseOutput:
             self._write_to_stdout(response, chunks)
         elif self.error_body == "stderr":
             self._write_to_stderr(response, chunks)
+        else:
+            while len(self.beginning) < _MAX_BEGINNING and next(chunks, None) is not None:
+                pass  # its reason is a part of the message
 
     def _write_filtered(self, jq: "Filter", response: "Response", chunks: Iterator[bytes]) -> None:
         file = self.file if self._goes_to_file(response) else None
