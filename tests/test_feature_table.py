@@ -72,7 +72,8 @@ def test_a_feature_can_be_taken_away(tmp_path: Path, sandbox: Sandbox, name: str
     assert imported.code == 0, imported
     page = ran("-c", program, "--help")
     row = FEATURES[name]
-    words = [*(flag.names[0] for flag in row.options.values()), *row.variables]
+    variables = [name for setting in row.settings.values() for name in setting.variables]
+    words = [*(flag.names[0] for flag in row.options.values()), *row.variables, *variables]
     assert page.code == 0, page
     shown = page.out + ran("-c", program, "request", "--help").out
     assert [word for word in words if re.search(rf"(?<![\w-]){word}(?![\w-])", shown)] == []

@@ -242,7 +242,7 @@ class Context:
             reports.warnings.append if reports else self.terminal.warn,
             reports.lock_failures.append if reports else self._warn_without_lock,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
-            settings={name: getattr(chosen, name) for name in registry.SETTING_NAMES},
+            settings={name: chosen.get(name) for name in registry.SETTING_NAMES},
         )
         return TokenRepository(identity, storage or self.settings.storage, options)
 

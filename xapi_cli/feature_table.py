@@ -60,6 +60,24 @@ class Storage(NamedTuple):
     extra: str = ""  # the optional dependencies that it needs
 
 
+class Setting(NamedTuple):
+    """A setting without a flag, with a key in profiles: its *title* in messages, and what the *help* says about it.
+
+    The function *check* returns the value for a text, or raises UsageError; *stored* does so for a text in a profile,
+    if that may contain less. Without both, it is a command. A *secret* variable is not passed to child processes. What
+    a profile sets applies only with the profile's own value of the setting *beside*.
+    """
+
+    title: str
+    help: str
+    check: str = ""
+    stored: str = ""
+    variables: tuple[str, ...] = ()
+    secret: bool = False
+    default: str | None = None
+    beside: str = ""
+
+
 class Feature(NamedTuple):
     """All that belongs to one feature; a function is written as `module:name`.
 
@@ -79,6 +97,7 @@ class Feature(NamedTuple):
     state: str = ""
     variables: Mapping[str, str] = {}
     storage: Storage | None = None
+    settings: Mapping[str, Setting] = {}
     examples: tuple[str, ...] = ()
 
 
@@ -219,6 +238,29 @@ FEATURES: Mapping[str, Feature] = {
             settings=("redis_url", "redis_prefix", "redis_password_command", "ca_bundle"),
             extra="redis",
         ),
+        settings={
+            "redis_url": Setting(
+                "Redis server",
+                "URL of the Redis server: redis://, rediss:// or unix://; put a password only here, not in the config"
+                " file",
+                "xapi_cli.features.redis.settings:address",
+                "xapi_cli.features.redis.settings:address_without_password",
+                variables=("XAPI_REDIS_URL",),
+                secret=True,
+            ),
+            "redis_prefix": Setting(
+                "prefix of the keys in Redis",
+                "Prefix of all keys that xapi uses in Redis",
+                "xapi_cli.features.redis.settings:prefix",
+                variables=("XAPI_REDIS_PREFIX",),
+                default="xapi",
+            ),
+            "redis_password_command": Setting(
+                "command that prints the password of Redis",
+                "Command that prints the password of the Redis server",
+                beside="redis_url",
+            ),
+        },
     ),
     "helper": Feature(
         storage=Storage(
@@ -230,6 +272,14 @@ FEATURES: Mapping[str, Feature] = {
             remembers_passwords=True,
             settings=("credential_helper",),
         ),
+        settings={
+            "credential_helper": Setting(
+                "credential helper",
+                "Program for storage helper: NAME of docker-credential-NAME, or an absolute path",
+                "xapi_cli.features.helper.settings:program",
+                variables=("XAPI_CREDENTIAL_HELPER",),
+            )
+        },
     ),
 }
 

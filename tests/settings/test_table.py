@@ -11,6 +11,7 @@ from tests.support.program import Outcome, Xapi
 from tests.tools.documents import SETTINGS_PAGE, help_of, settings_page
 from xapi_cli.settings import resolve
 from xapi_cli.settings.table import (
+    FEATURE_SETTINGS,
     PROFILE_KEYS,
     SETTINGS,
     Settings,
@@ -48,17 +49,18 @@ each_profile_key = pytest.mark.parametrize("name", PROFILE_KEYS)
 
 
 def _resolved(flags: dict[str, str | None], environ: dict[str, str], name: str) -> Any:
-    return getattr(resolve.resolve(flags, environ | NOWHERE, may_create_profile=True), name)
+    return resolve.resolve(flags, environ | NOWHERE, may_create_profile=True).get(name)
 
 
 @each_setting
 def test_every_field_of_the_settings_has_a_row_and_an_example_here(name: str) -> None:
-    assert name in Settings._fields
+    assert name in (*Settings._fields, *FEATURE_SETTINGS)
     assert name in VALID
 
 
 def test_only_a_derived_field_has_no_row() -> None:
     assert [field for field in Settings._fields if field not in SETTINGS] == [
+        "of_features",
         "password_command_mismatch",
         "headers_mismatch",
         "base_url_end",
@@ -93,7 +95,7 @@ def test_a_setting_is_set_in_a_profile_and_comes_from_it(xapi: Xapi, name: str) 
     stored = tomllib.loads((xapi.config / "config.toml").read_text())["profiles"]["default"]
     assert list(stored) == [name]
     found = resolve.resolve({}, {"XAPI_CONFIG_DIR": str(xapi.config)})
-    assert getattr(found, name) == value
+    assert found.get(name) == value
 
 
 @each_setting

@@ -318,7 +318,7 @@ class _Tokens:
             return None, None
         identity = Identity(settings.base_url, settings.username)
         needed = registry.selected(settings.storage).settings
-        place = (settings.storage, *(getattr(settings, name) for name in needed))
+        place = (settings.storage, *(settings.get(name) for name in needed))
         if place in self._failed:
             return "unknown", None
         if (*place, identity) not in self._found:

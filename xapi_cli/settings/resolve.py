@@ -8,7 +8,7 @@ from typing import Any
 from xapi_cli.errors import UsageError
 from xapi_cli.hints import Option, Run, together
 from xapi_cli.settings import config_file, values
-from xapi_cli.settings.table import SETTINGS, Settings
+from xapi_cli.settings.table import FEATURE_SETTINGS, SETTINGS, Settings
 from xapi_cli.system.render import pasteable, printable
 
 Flags = Mapping[str, str | None]
@@ -40,7 +40,9 @@ def resolve(
         raise UsageError(f"{place}{error.message}", hint=error.hint)
     sources = _Sources(flags, environ, name, profile or {}, path.parent, option)
     keys = [key for key in sources.given() if key != "profile"]
-    settings = Settings(name, **{key: value for key in keys if (value := sources.value(key)) is not None})
+    given = {key: value for key in keys if (value := sources.value(key)) is not None}
+    of_features = {key: given.pop(key) for key in FEATURE_SETTINGS if key in given}
+    settings = Settings(name, **given, of_features=of_features)
     _check_owner_of_secrets(settings, sources)
     if settings.token and settings.token_file:
         raise UsageError("XAPI_TOKEN and XAPI_TOKEN_FILE are both set", hint="unset one of them")
@@ -52,7 +54,7 @@ def resolve(
         base_url_end=_base_url_end(flags, environ),
         overridden=_overridden(settings, sources),
         password_command_mismatch=_password_command_mismatch(settings, sources),
-        redis_password_command=_redis_password_command(settings, sources),
+        of_features={key: value for key, value in of_features.items() if _may_use(key, settings, sources)},
     )
 
 
@@ -264,10 +266,10 @@ def _overridden(settings: Settings, sources: _Sources) -> str:
     return " and ".join(found)
 
 
-def _redis_password_command(settings: Settings, sources: _Sources) -> tuple[str, ...] | None:
-    """Return the profile's redis_password_command, or None if XAPI_REDIS_URL names a server other than the profile."""
-    own = sources.profile.get("redis_url")
-    return None if own and own != settings.redis_url else settings.redis_password_command
+def _may_use(key: str, settings: Settings, sources: _Sources) -> bool:
+    """Return whether the setting *key* of a feature applies: the one of which it is a secret is that of the profile."""
+    beside = FEATURE_SETTINGS[key].beside
+    return not beside or sources.profile.get(beside) in (None, "", settings.get(beside))
 
 
 def _password_command_mismatch(settings: Settings, sources: _Sources) -> str | None:

@@ -6,8 +6,10 @@ table in `docs/settings.md`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from xapi_cli.feature_table import FEATURES
+from xapi_cli.feature_table import Setting as FeatureSetting
 from xapi_cli.http import urls
 from xapi_cli.settings import values
 from xapi_cli.store import registry
@@ -165,50 +167,6 @@ class Settings(NamedTuple):
             in_library=True,
         ),
     ] = registry.AUTO
-    redis_url: Annotated[
-        str | None,
-        Setting(
-            "Redis server",
-            "URL of the Redis server: redis://, rediss:// or unix://; put a password only here, not in the config file",
-            values.RedisUrl(),
-            group="storage",
-            variables=("XAPI_REDIS_URL",),
-            secret=True,
-            in_profile=True,
-        ),
-    ] = None
-    redis_prefix: Annotated[
-        str,
-        Setting(
-            "prefix of the keys in Redis",
-            "Prefix of all keys that xapi uses in Redis",
-            values.Text(values.redis_prefix),
-            group="storage",
-            variables=("XAPI_REDIS_PREFIX",),
-            in_profile=True,
-        ),
-    ] = "xapi"
-    redis_password_command: Annotated[
-        tuple[str, ...] | None,
-        Setting(
-            "command that prints the password of Redis",
-            "Command that prints the password of the Redis server",
-            values.Command(),
-            group="storage",
-            in_profile=True,
-        ),
-    ] = None
-    credential_helper: Annotated[
-        str | None,
-        Setting(
-            "credential helper",
-            "Program for storage helper: NAME of docker-credential-NAME, or an absolute path",
-            values.Text(values.credential_helper),
-            group="storage",
-            variables=("XAPI_CREDENTIAL_HELPER",),
-            in_profile=True,
-        ),
-    ] = None
     timeout: Annotated[
         float,
         Setting(
@@ -341,6 +299,7 @@ class Settings(NamedTuple):
             variables=(message_format.VARIABLE,),
         ),
     ] = message_format.TEXT
+    of_features: Mapping[str, Any] = {}  # those that are set, by name; see `get`
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
     headers_mismatch: str | None = None  # why the profile's headers must not be sent
     base_url_end: str = ""  # what was removed from the base URL that a flag or variable gives
@@ -354,15 +313,36 @@ class Settings(NamedTuple):
             return "XAPI_TOKEN"
         return "XAPI_TOKEN_FILE" if self.token_file else None
 
+    def get(self, name: str) -> Any:
+        """Return the value of the setting *name*, which may be that of a feature."""
+        if name in self._fields:
+            return getattr(self, name)
+        return self.of_features.get(name, FEATURE_SETTINGS[name].default)
+
     def __repr__(self) -> str:
         return f"Settings(profile={self.profile!r}, …)"  # some of the others are secrets, and more may contain one
+
+
+FEATURE_SETTINGS = {name: row for feature in FEATURES.values() for name, row in feature.settings.items()}
+
+
+def _of_feature(row: FeatureSetting) -> Setting:
+    return Setting(
+        row.title,
+        row.help,
+        values.Checked(row.check, row.stored) if row.check else values.Command(),
+        group="storage",
+        variables=row.variables,
+        secret=row.secret,
+        in_profile=True,
+    )
 
 
 SETTINGS: Mapping[str, Setting] = {
     name: row
     for name, annotation in Settings.__annotations__.items()
     for row in getattr(annotation, "__metadata__", ())
-}
+} | {name: _of_feature(row) for name, row in FEATURE_SETTINGS.items()}
 
 # Variables that no flag and no profile overrides; the code that uses them reads them itself.
 VARIABLES: tuple[Setting, ...] = (
@@ -413,7 +393,7 @@ def other_tokens(environ: Mapping[str, str]) -> list[str]:
 
 def default_text(name: str) -> str:
     """Return the default value of the setting *name* as the user can write it; empty if it has none."""
-    value = Settings._field_defaults[name]
+    value = Settings._field_defaults[name] if name in Settings._fields else FEATURE_SETTINGS[name].default
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}s" if isinstance(value, float) else "" if value in (None, ()) else str(value)

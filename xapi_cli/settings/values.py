@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from xapi_cli.errors import UsageError
+from xapi_cli.feature_table import load
 from xapi_cli.system.render import listed, printable
 
-_REDIS_PREFIX = r"[A-Za-z0-9._+@:/-]{1,100}"
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
-_HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _NAME_AND_PASSWORD = r"[\w.+-]+(?:@[\w.-]+)?:[^@\s]*"
 _PER_REQUEST = frozenset({"authorization", "content-type", "host", "idempotency-key"})
 _MAX_PROFILE_NAME = 100  # characters
@@ -277,39 +276,20 @@ class Headers(Text):
         return {name: redact_header(name.strip(), text) for name, text in value.items()}
 
 
-class RedisUrl(Text):
-    """The URL of a Redis server; in the config file, it must not contain a password."""
+class Checked(Text):
+    """A text that the function *check* of a feature accepts, in a profile *stored*; see `feature_table`."""
 
-    def __init__(self) -> None:
-        super().__init__(_redis_url)
+    def __init__(self, check: str, stored: str = "") -> None:
+        super().__init__(lambda text: load(check)(text))  # noqa: PLW0108 - imports the feature when it is called
+        self._stored = stored or check
 
     def from_profile(self, value: Any, directory: Path) -> Any:
-        """Return *value*, which must not contain a password."""
-        return self.to_profile(value)
+        """Return the value for *value*."""
+        return load(self._stored)(value)
 
-    def to_profile(self, text: str) -> str:
-        """Return *text*; raise UsageError if it contains a password."""
-        if ":" in text.partition("://")[2].rpartition("@")[0]:
-            raise UsageError(
-                "the Redis URL contains a password, which must not be in the config file",
-                hint="give the URL with the password in XAPI_REDIS_URL, or set redis_password_command",
-            )
-        return _redis_url(text)
-
-
-def _redis_url(text: str) -> str:
-    """Return *text* if it is the URL of a Redis server; raise UsageError, which does not contain it, otherwise."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(text)
-        place = parts.path if parts.scheme == "unix" else parts.hostname and parts.port != 0
-        if place and parts.scheme in ("redis", "rediss", "unix") and text.isprintable():
-            return text
-    except ValueError:
-        pass  # raised below, so that no exception with the password is attached
-    hint = "write it as redis://HOST:PORT/DATABASE, rediss://HOST for TLS, or unix:///PATH?db=DATABASE"
-    raise UsageError("the Redis URL is not valid", hint=hint)
+    def to_profile(self, text: str) -> object:
+        """Return the value for *text*."""
+        return load(self._stored)(text)
 
 
 def _default_header(name: str, colon: str, value: str) -> tuple[str, str]:
@@ -323,26 +303,6 @@ def _default_header(name: str, colon: str, value: str) -> tuple[str, str]:
     if name.lower() in _PER_REQUEST:
         raise UsageError(f"the header {name} cannot be a default", hint="pass it with -H, for one request")
     return name, value
-
-
-def redis_prefix(text: str) -> str:
-    """Return *text* if it can be the start of the names of keys; raise UsageError otherwise."""
-    if not re.fullmatch(_REDIS_PREFIX, text):
-        raise UsageError(
-            f"{printable(text)!r} is not a valid prefix of Redis keys",
-            hint="use at most 100 letters, digits and the characters . _ - + @ : /",
-        )
-    return text
-
-
-def credential_helper(text: str) -> str:
-    """Return *text* if it is the name of a credential helper or an absolute path; raise UsageError otherwise."""
-    if not re.fullmatch(_HELPER_NAME, text) and not (os.path.isabs(text) and text.isprintable()):
-        raise UsageError(
-            f"{printable(text)!r} is not the name of a credential helper",
-            hint="give NAME for the program docker-credential-NAME, or the absolute path of a program",
-        )
-    return text
 
 
 def username(text: str) -> str:
