@@ -89,7 +89,6 @@ def test_they_are_not_sent_to_another_account(xapi: Xapi, how: str) -> None:
         outcome = xapi("request", "/a", *args, env=env | ({"XAPI_BASE_URL": server.url} if how == "variable" else {}))
 
     assert outcome.code == 0
-    assert outcome.err.startswith("xapi: warning: the default headers are not sent: profile default belongs to ")
     assert SECRET.encode() not in server.received[0]
     assert b"X-Team" not in server.received[0]
 
