@@ -241,6 +241,7 @@ def test_closing_ends_the_waits_of_other_threads(transport: Transport) -> None:
     assert "was truncated after 9 bytes (connection aborted)" in str(outcome[0])
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_child_process_uses_none_of_the_connections(transport: Transport) -> None:
     with Server([serve()]) as server:
         fetched(transport, server)
@@ -252,6 +253,7 @@ def test_a_child_process_uses_none_of_the_connections(transport: Transport) -> N
         assert [received.count(b"GET") for received in server.received] == [2, 1]
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 def test_no_socket_is_left_open() -> None:
     scripts: list[list[Step]] = [[request()], [reset()], [request(), send(b"rubbish\r\n\r\n")], [request(), send(OK)]]
     with Server(*scripts) as server:
