@@ -148,6 +148,12 @@ def test_a_probe_of_a_keyring_that_cannot_delete_causes_a_warning(run: Run) -> N
     ]
 
 
+def test_what_a_backend_prints_is_discarded_and_stdin_is_left_alone(run: Run) -> None:
+    code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token, sys.stdin.name)"
+
+    assert ended(run(code, fake("Noisy")))[0] == ["t <stdin>"]
+
+
 def test_without_a_state_directory_the_store_continues_without_a_lock(run: Run, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a directory")
     code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token)"

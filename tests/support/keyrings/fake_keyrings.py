@@ -6,8 +6,11 @@ They store items in the JSON file that FAKE_KEYRING names: a list of [service, u
 import builtins
 import getpass
 import json
+import logging
 import os
+import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -214,6 +217,25 @@ class Flaky(Plain):
         if Flaky.failures < 3:
             raise keyring.errors.InitError("CANARY")
         return super().get_password(service, username)
+
+
+class Noisy(Plain):
+    """Print what it gets, as debugging aids do, and read stdin."""
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.say(password)
+        super().set_password(service, username, password)
+
+    def get_password(self, service: str, username: str) -> str | None:
+        text = super().get_password(service, username)
+        self.say(str(text))
+        return text
+
+    def say(self, text: str) -> None:
+        print("NOISE", text)  # noqa: T201 - what it is for
+        warnings.warn(f"NOISE {text}", stacklevel=1)
+        logging.getLogger("noisy").error("NOISE %s", text)
+        sys.stdin.read()
 
 
 class Asking(Plain):

@@ -109,19 +109,29 @@ class KeyringStore:
 
         Raises StoreError, which describes the *action*, to which nothing of the backend is attached.
         """
+
+        def operate() -> T:
+            try:
+                return self._operate(operation)
+            except StoreError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - see `_store_error`
+                failure = _store_error(action, error, self._backend)
+            raise failure
+
         try:
             with _surroundings(self._options.environ):
                 if self._backend is None:  # imports are work of this process, and may take long on a busy machine
                     self._backend = self._backends.known()
                 with self._access.granted() as patience:
                     notice = self._warn_of_waiting if self._options.unlock_wait else None
-                    return in_time(lambda: self._operate(operation), patience, notice=notice)
+                    return in_time(operate, patience, notice=notice)
         except StoreError:
             raise
         except Unresponsive as error:
             failure = StoreError(f"the keyring {error}", hint="unlock it", alternative=REMEDY)
-        except BaseException as error:  # noqa: BLE001 - see `_store_error`
-            failure = _store_error(action, error, self._backend)
+        except Exception as error:  # noqa: BLE001 - of a backend that is imported
+            failure = _store_error("loading the keyring", error)
         raise failure
 
     def _operate(self, operation: "Callable[[KeyringBackend], T]") -> T:
