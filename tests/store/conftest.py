@@ -11,6 +11,7 @@ import pytest
 
 import xapi_cli
 from tests.support.keyring_session import KeyringSession
+from xapi_cli.hints import text
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import Store, StoreOptions
 from xapi_cli.system.files import StateDirectory
@@ -58,7 +59,9 @@ def opened(
         if kind == "helper" and "settings" not in options:
             options["settings"] = {"credential_helper": str(request.getfixturevalue("fake_helper").path)}
             options.setdefault("timeout", 20.0)  # of the whole operation: a long token takes many processes
-        return registry.open_store(storage, StoreOptions(StateDirectory(state), environ, notes.append, **options))
+        return registry.open_store(
+            storage, StoreOptions(StateDirectory(state), environ, lambda hint: notes.append(text(hint)), **options)
+        )
 
     return open_one
 

@@ -43,7 +43,9 @@ def opened(tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch)
         environ = dict(os.environ) | {"PYTHON_KEYRING_BACKEND": f"tests.support.keyrings.fake_keyrings.{backend}"}
         state = StateDirectory(tmp_path / "state")
         without_lock = lambda error: warnings.append(f"no lock: {error}")  # noqa: E731 - it is short
-        return TokenRepository(ME, storage, StoreOptions(state, environ, warnings.append, without_lock))
+        return TokenRepository(
+            ME, storage, StoreOptions(state, environ, lambda hint: warnings.append(text(hint)), without_lock)
+        )
 
     return open_one
 

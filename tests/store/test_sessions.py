@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from xapi_cli.hints import text
 from xapi_cli.store.deletion import delete_everywhere
 from xapi_cli.store.login_session import Failures, LoginSession, open_session
 from xapi_cli.store.protocol import AnotherLoggedIn, StoreOptions
@@ -31,7 +32,9 @@ def repository(request: pytest.FixtureRequest, storage: str, tmp_path: Path) -> 
     settings: dict[str, Any] = {}
     if storage == "redis":
         settings = {"redis_url": request.getfixturevalue("shared_redis").url, "redis_prefix": "test"}
-    options = StoreOptions(StateDirectory(tmp_path / "state"), {}, pytest.fail, settings=settings)
+    options = StoreOptions(
+        StateDirectory(tmp_path / "state"), {}, lambda hint: pytest.fail(text(hint)), settings=settings
+    )
     return lambda: TokenRepository(ME, storage, options)
 
 
@@ -146,7 +149,7 @@ def test_failures_are_shared_and_removed(begin: Begin) -> None:
 def test_a_password_is_added_to_the_record_of_a_newer_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"PYTHON_KEYRING_BACKEND": "tests.support.keyrings.fake_keyrings.Plain"}
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items"))
-    options = StoreOptions(StateDirectory(tmp_path / "state"), environ, pytest.fail)
+    options = StoreOptions(StateDirectory(tmp_path / "state"), environ, lambda hint: pytest.fail(text(hint)))
     first, second = (open_session(TokenRepository(ME, "keyring", options)) for _ in range(2))
     for session in (first, second):
         session.begin()

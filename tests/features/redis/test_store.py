@@ -10,6 +10,7 @@ import pytest
 from tests.support.redis_server import RedisServer
 from tests.support.threads import wait_until
 from xapi_cli.errors import StoreError
+from xapi_cli.hints import text
 from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.protocol import LockLost, StoreOptions
 from xapi_cli.store.repository import TokenRepository
@@ -23,7 +24,9 @@ LOCK = f"test:{ME.key}:lock"
 
 def repository_in(server: RedisServer, tmp_path: Path, **settings: Any) -> TokenRepository:
     settings = {"redis_url": server.url, "redis_prefix": "test", **settings}
-    return TokenRepository(ME, "redis", StoreOptions(StateDirectory(tmp_path), {}, pytest.fail, settings=settings))
+    return TokenRepository(
+        ME, "redis", StoreOptions(StateDirectory(tmp_path), {}, lambda hint: pytest.fail(text(hint)), settings=settings)
+    )
 
 
 def session_in(server: RedisServer, tmp_path: Path) -> LoginSession:
