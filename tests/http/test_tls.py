@@ -233,7 +233,8 @@ def test_a_server_without_tls_or_with_outdated_tls_is_reported_as_such(ca: trust
         outdated.minimum_version = outdated.maximum_version = ssl.TLSVersion.TLSv1
     with Server([Peer.read_some, send(b"HTTP/1.1 400 Bad Request\r\n\r\n")]) as server:
         assert failure(server, bundle) == (
-            "the server does not use TLS on this port; check the scheme and the port of the base URL"
+            "the server does not use TLS on this port; "
+            "check the scheme (without one, it is https) and the port of the base URL"
         )
     with Server([Peer.read_some]) as server:
         assert failure(server, bundle) == "connection closed by the server"
