@@ -24,7 +24,7 @@ from xapi_cli.store.protocol import NoBackend
 from xapi_cli.store.repository import StoreReports
 from xapi_cli.system.layout import wrapped
 from xapi_cli.system.render import printable, relative, until
-from xapi_cli.system.style import Name, Style
+from xapi_cli.system.style import Name
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
@@ -38,51 +38,36 @@ if TYPE_CHECKING:
     from xapi_cli.store.repository import TokenRepository
     from xapi_cli.system.terminal import Terminal
 
-Status = Literal["pass", "warn", "fail", "skip"]
+Status = Literal["pass", "warn", "fail"]
 
-_COLORS: dict[Status, Name] = {"pass": "good", "warn": "warning", "fail": "error", "skip": "faint"}
+_COLORS: dict[Status, Name] = {"pass": "good", "warn": "warning", "fail": "error"}
 _INDENT = " " * 16  # width of the status and name columns
 _PACKAGES = ("httpx", "h11", "keyring", "truststore", "typer")
+_USE_FILE: Hint = ("run ", Run("login", "file"))
 _CLOCK_TOLERANCE = 60.0  # seconds; an HTTP date has a resolution of one second, and responses take time
-_LAST_OF_SETTINGS = "profile"
 
 
 @dataclass(frozen=True)
 class _Check:
-    """The result of a check, and a hint for the user; *depends_on* is the failed check without which it cannot run."""
+    """The result of a check, and a hint for the user."""
 
     name: str
     status: Status
     message: str
     hint: Hint | None = None
-    depends_on: str | None = None
 
     def as_json(self) -> dict[str, str | None]:
         """Return the result for scripts."""
         hint = None if self.hint is None else text(self.hint)
         return {"name": self.name, "status": self.status, "message": self.message, "hint": hint}
 
-    def line(self, style: Style) -> str:
-        """Return the result as one line, for scripts."""
-        return self._colored(self._line, style)
-
-    def wrapped(self, columns: int, style: Style) -> str:
-        """Return the result for a terminal, wrapped to *columns* where the length of the words allows it."""
-        is_problem = self.hint and self.status != "pass"
-        first = printable(f"{self.status}  {self.name:<8}  {self.message}") if is_problem else self._line
-        text = wrapped(first, columns, indent=_INDENT)
-        if is_problem:
-            text += f"\n{wrapped(_INDENT + printable(f'To do: {self.hint}'), columns, indent=_INDENT)}"
-        return self._colored(text, style)
-
-    @property
-    def _line(self) -> str:
-        hint = f"; {self.hint}" if self.hint else ""
-        return printable(f"{self.status}  {self.name:<8}  {self.message}{hint}")
-
-    def _colored(self, text: str, style: Style) -> str:
+    def shown(self, terminal: "Terminal") -> str:
+        """Return the result as one line, which is wrapped on a terminal."""
+        line = printable(f"{self.status}  {self.name:<8}  {self.message}" + (f"; {self.hint}" if self.hint else ""))
+        if terminal.stdout_is_terminal:
+            line = wrapped(line, terminal.stdout_columns, indent=_INDENT)
         length = len(self.status)
-        return style(_COLORS[self.status], text[:length]) + style.commands(text[length:])
+        return terminal.style(_COLORS[self.status], line[:length]) + terminal.style.commands(line[length:])
 
 
 class _NotChecked(XapiError):
@@ -90,7 +75,6 @@ class _NotChecked(XapiError):
 
     def __init__(self, why: str, cause: str) -> None:
         super().__init__(f"not checked: {why}", hint=f"see {cause}")
-        self.cause = cause
 
 
 class _Findings:
@@ -149,27 +133,6 @@ class _Findings:
             raise self._store_error
         return self._store_reports
 
-    @property
-    def alternative(self) -> str:
-        """The storage to suggest in place of one that does not work: one whose setting is set, or else `file`."""
-        for storage in registry.STORES:
-            is_other = storage.name != self.storage_setting and storage.settings
-            if is_other and self.valid_settings and getattr(self.valid_settings, storage.settings[0]):
-                return storage.name
-        return "file"
-
-    @property
-    def login_command(self) -> str:
-        """The command that stores a token: it selects a storage if the default one finds no keyring."""
-        if self.storage_setting == registry.AUTO:
-            try:
-                self.probe_store()
-            except NoBackend:
-                return f"xapi login --storage {self.alternative}"
-            except XapiError:
-                pass  # its own check reports it
-        return "xapi login"
-
     def check_state_is_usable(self) -> None:
         """Raise _NotChecked if the state directory must not be used."""
         if self.checked_state is None:
@@ -224,9 +187,8 @@ def _check_profile(findings: _Findings) -> _Check:
     findings.valid_settings = settings = findings.context.settings
     missing = [name for name in ("base_url", "username") if getattr(settings, name) is None]
     if missing and not (settings.token_variable and settings.base_url):
-        hint = f"run `{findings.login_command}`, or set " + " and ".join(
-            SETTINGS[name].variables[0] for name in missing
-        )
+        variables = " and ".join(SETTINGS[name].variables[0] for name in missing)
+        hint = ("run ", Run("login"), f", or set {variables}")
         return _Check("profile", "fail", f"{settings.profile} has no {' and no '.join(missing)}", hint)
     account = f"{settings.username or settings.token_variable} at {settings.base_url}, storage {settings.storage}"
     return _Check("profile", "pass", f"{settings.profile}: {account}" + (", read-only" if settings.read_only else ""))
@@ -334,18 +296,14 @@ def _check_store(findings: _Findings) -> _Check:
         reports = findings.probe_store()
     except (StoreError, UsageError) as error:
         is_auto = setting == registry.AUTO
-        hint = _use(findings.alternative) if is_auto and isinstance(error, NoBackend) else error.hint
+        hint = _USE_FILE if is_auto and isinstance(error, NoBackend) else error.hint
         return _Check(name, "warn" if is_auto else "fail", error.message, hint)
     if reports.warnings:
-        return _Check(name, "warn", "; ".join(map(text, reports.warnings)), _use(findings.alternative))
+        return _Check(name, "warn", "; ".join(map(text, reports.warnings)), _USE_FILE)
     backend = findings.probed_repository.backend if findings.probed_repository else None
     without_lock = ", without a lock" if reports.lock_failures else ""  # the state check reports why
     message = f"{backend or 'a backend'}: an item was written, read and deleted{without_lock}"
     return _Check(name, "pass", message)
-
-
-def _use(storage: str) -> Hint:
-    return "run ", Run("login", storage)
 
 
 def _check_token(findings: _Findings) -> _Check:
@@ -427,49 +385,10 @@ def _results(context: "Context") -> Iterator[_Check]:
         try:
             check = run(findings)
         except _NotChecked as error:
-            check = _Check(name, "warn", error.message, error.hint, depends_on=error.cause)
+            check = _Check(name, "warn", error.message, error.hint)
         except XapiError as error:
             check = _Check(name, "fail", error.message, error.hint)
         yield replace(check, hint=check.hint and context.terminal.text(check.hint))
-
-
-class _Report:
-    """Prints each check: as one line, on a terminal as a paragraph.
-
-    On a terminal, a failure of the settings comes before the checks that passed, and checks that cannot run because
-    of it are listed in one line at the end. The checks of the settings take no time; others are printed immediately.
-    """
-
-    def __init__(self, terminal: "Terminal") -> None:
-        self._terminal = terminal
-        self._held_back: list[_Check] | None = []  # until the settings have been checked
-        self._not_checked: dict[str, list[str]] = {}  # names, by the failed check that they depend on
-
-    def add(self, check: _Check) -> None:
-        """Print *check*, now or later."""
-        if not self._terminal.stdout_is_terminal:
-            self._terminal.print(check.line(self._terminal.style))
-        elif check.depends_on:
-            self._not_checked.setdefault(check.depends_on, []).append(check.name)
-        elif self._held_back is None:
-            self._print(check)
-        else:
-            self._held_back.append(check)
-        if check.name == _LAST_OF_SETTINGS:
-            self._release()
-
-    def end(self) -> None:
-        """Print what has not been printed."""
-        for cause, names in self._not_checked.items():
-            self._print(_Check("", "skip", f"not checked, because {cause} failed: {', '.join(names)}"))
-
-    def _release(self) -> None:
-        held_back, self._held_back = self._held_back or [], None
-        for check in sorted(held_back, key=lambda check: check.status != "fail"):
-            self._print(check)
-
-    def _print(self, check: _Check) -> None:
-        self._terminal.print(check.wrapped(self._terminal.stdout_columns, self._terminal.style))
 
 
 @settings_flags(*ACCOUNT, *NETWORK)
@@ -493,12 +412,11 @@ def doctor(
         jq -r '.checks[] | select(.status != "pass") | .hint'
     """
     context: Context = ctx.obj
-    checks, report = [], _Report(context.terminal)
+    checks = []
     for check in _results(context):
         checks.append(check)
         if not json:
-            report.add(check)
-    report.end()
+            context.terminal.print(check.shown(context.terminal))
     failed = [check.name for check in checks if check.status == "fail"]
     if json:
         context.terminal.print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
