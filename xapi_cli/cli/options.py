@@ -137,10 +137,11 @@ def _of_setting(name: str) -> TyperOption:
 
 def _of_row(name: str, row: "Flag") -> TyperOption:
     is_switch = row.kind in ("switch", "off")
-    type_: Any = Literal[row.choices] if row.choices else int if row.kind == "count" else None
+    type_: Any = Literal[row.choices] if row.choices else int if row.kind in ("count", "repeat") else None
+    least = 1 if row.kind == "count" else None
     return TyperOption(
         param_decls=[name, *row.names],
-        type=get_click_type(annotation=type_, parameter_info=typer.Option(min=1)) if type_ else None,
+        type=get_click_type(annotation=type_, parameter_info=typer.Option(min=least)) if type_ else None,
         is_flag=is_switch,
         count=row.kind == "repeat",
         default=False if is_switch else 0 if row.kind == "repeat" else None,

@@ -40,7 +40,7 @@ _TRANSIENT = frozenset(  # secret services raise them during startup, or occasio
         "SecretServiceNotAvailableException",
     }
 )
-_KEYCHAIN_LOCKED = (-128, -25293, -25308)  # denied by the user, for this program, in this session (SecBase.h)
+_KEYCHAIN_LOCKED = (-128, -25293, -25308)  # denied by the user, for the program, without interaction (SecBase.h)
 
 
 def place(options: StoreOptions) -> dict[str, str]:
