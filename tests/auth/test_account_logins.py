@@ -13,7 +13,7 @@ from tests.support.threads import wait_until, waiting_for_lock
 from xapi_cli.auth.account import Account
 from xapi_cli.auth.passwords import TYPED
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired
-from xapi_cli.store.deletion import delete_everywhere, known_accounts
+from xapi_cli.store.deletion import delete_everywhere
 from xapi_cli.store.login_session import open_session
 from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import locked
@@ -151,12 +151,6 @@ def test_the_wait_for_a_login_in_progress_is_bounded(world: World, is_explicit: 
     assert time.monotonic() - deadline < 2
 
 
-def test_a_login_to_another_account_causes_no_wait(world: World) -> None:
-    with locked(StateDirectory(world.state / "locks").file(f"{ME.key}.login.lock"), timeout=1):
-        other = world.account(given=RIGHT, identity=Identity("https://api.test", "other"))
-        assert other.token().access_token == "token1"
-
-
 def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
     world.store("old")
     world.during = lambda: log_out(world)
@@ -168,22 +162,6 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
     assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
     with pytest.raises(StoreError, match="logged out during the login"):
         world.account().log_in(RIGHT, remember=None, origin=TYPED)
-
-
-def test_a_logout_of_all_accounts_just_before_the_account_is_in_the_index_is_not_undone(world: World) -> None:
-    account = world.account(given=RIGHT)
-    index = account.repository.index
-    add = index.add
-
-    def add_late(*args: Any) -> None:
-        assert known_accounts(StateDirectory(world.state)) == ([], False)
-        add(*args)
-
-    index.add = add_late  # type: ignore[method-assign, assignment]  # the same, after a logout
-
-    assert account.token(fresh=True).access_token == "token1"
-    assert world.stored is None
-    assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
 
 
 def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> None:
@@ -226,40 +204,6 @@ def test_a_login_that_waited_during_a_logout_sends_no_password(world: World) -> 
     ]
     assert world.logins == []
     assert world.stored is None
-
-
-def test_the_rejection_of_a_token_that_was_not_stored_is_not_recorded(world: World) -> None:
-    world.store("old")
-    world.during = lambda: log_out(world)
-    account = world.account(given=RIGHT)
-    account.record_rejection(account.token(fresh=True))
-    world.during = lambda: None
-
-    assert world.account(given=RIGHT).token().access_token == "token2"
-
-
-def test_a_failed_login_of_another_process_is_not_mistaken_for_a_logout(world: World) -> None:
-    begun = threading.Event()
-    lock = world.state / "locks" / f"{ME.key}.login.lock"
-
-    def wait_for_the_other() -> None:
-        if begun.is_set():
-            return  # this is the other
-        begun.set()
-        wait_until(lambda: waiting_for_lock(lock) == 1, "the other login waits")
-
-    def fail() -> None:
-        with pytest.raises(LoginRefused):
-            world.account(given="wrong").token()
-
-    world.during = wait_for_the_other
-    failing = threading.Thread(target=fail)
-    failing.start()
-    begun.wait(30)
-    world.account().log_in(RIGHT, remember=None, origin=TYPED)
-    failing.join()
-
-    assert (world.stored, world.logins) == ("token2", ["wrong", RIGHT])
 
 
 def test_a_token_that_cannot_be_stored_is_still_used(world: World) -> None:

@@ -51,14 +51,6 @@ def test_an_annotation_is_escaped_as_the_runner_requires_and_contains_no_secret(
     assert TOKEN not in outcome.err
 
 
-@pytest.mark.parametrize("env", [{"GITHUB_ACTIONS": "1"}, {}, GITHUB | {"XAPI_ERROR_FORMAT": "json"}], ids=str)
-def test_there_are_no_annotations_elsewhere_or_with_json(xapi: Xapi, env: dict[str, str]) -> None:
-    outcome = xapi("token", "show", "stray", env=env)
-
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "::" not in outcome.err
-
-
 @pytest.mark.parametrize("body", [b"busy", b"busy\n", b""])
 def test_an_error_in_the_same_log_as_the_body_begins_a_line(xapi: Xapi, tmp_path: Path, body: bytes) -> None:
     log = tmp_path / "job.log"
@@ -68,15 +60,3 @@ def test_an_error_in_the_same_log_as_the_body_begins_a_line(xapi: Xapi, tmp_path
 
     first = "busy\n" if body else ""
     assert log.read_text() == first + ERROR.format(server.url)
-
-
-@pytest.mark.parametrize("columns", [60])
-def test_on_a_terminal_the_error_begins_a_line(xapi: Xapi, columns: int) -> None:
-    busy = response("503 Busy", b"busy", "Content-Type: text/plain")
-    with (
-        Server([request(), send(busy)]) as server,
-        xapi.on_terminal("request", "/a", env=bearing(server), columns=columns) as terminal,
-    ):
-        assert terminal.wait() == 5
-
-    assert terminal.text.startswith("busy\r\nxapi: error: ")

@@ -231,7 +231,7 @@ def test_the_error_for_404_suggests_checking_the_path(xapi: Xapi, sandbox: Sandb
     assert outcome == Outcome(
         4,
         "",
-        f"xapi: error: GET {sandbox.base_url}/x-api/nowhere responded with 404 Not Found; "
+        f"xapi: error: GET {sandbox.base_url}/x-api/nowhere responded with 404 Not Found: unknown resource; "
         "check the path and the base URL\n",
     )
 
@@ -243,22 +243,6 @@ def test_the_error_for_a_timeout_names_the_limit(xapi: Xapi) -> None:
     assert outcome == Outcome(
         12, "", f"xapi: error: no response from {server.name} within 0.5 s; raise --timeout to wait longer\n"
     )
-
-
-def test_a_short_timeout_is_reported_without_an_exponent(xapi: Xapi) -> None:
-    with Server([hang()]) as server:
-        args = ("--base-url", server.url, "--timeout", "0.00001")
-        outcome = xapi("request", "/x", *args, env={"XAPI_TOKEN": "abc"})
-
-    assert outcome.code == 12
-    assert " within 0.00001 s" in outcome.err  # usually no connection
-
-
-def test_the_error_for_503_suggests_a_later_attempt(xapi: Xapi) -> None:
-    with Server([request(), send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")]) as server:
-        outcome = xapi("request", "/a", "--base-url", server.url, env={"XAPI_TOKEN": "abc"})
-
-    assert outcome == Outcome(5, "", f"xapi: error: GET {server.url}/a responded with 503 Busy; try again later\n")
 
 
 def test_a_login_rejected_by_another_server_counts_as_rejected_and_suggests_checking_the_base_url(xapi: Xapi) -> None:

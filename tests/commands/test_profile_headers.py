@@ -9,7 +9,7 @@ from tests.commands.api import TOKEN
 from tests.commands.profiles import write_config
 from tests.features.batch.server import Api, batch, jsonl
 from tests.features.proxy.running import proxy
-from tests.support.program import PYTHON, Xapi
+from tests.support.program import Xapi
 from tests.support.servers import OK, Server, request, send
 from xapi_cli.features.sandbox import Sandbox
 
@@ -65,20 +65,6 @@ def test_the_login_does_not_have_them(xapi: Xapi) -> None:
     login, _, call = b"".join(server.received).partition(b"GET /a")
     assert SECRET.encode() not in login
     assert SECRET.encode() in call
-
-
-def test_a_python_client_has_them(xapi: Xapi) -> None:
-    code = "import xapi_cli; c = xapi_cli.open_client(); c.get('/a'); c.get('/b', headers={'X-Team': 'red'}); c.close()"
-    with Server([request(), send(OK), request(), send(OK)]) as server:
-        env = configured(xapi, server.url)
-        ran = xapi.start("-c", code, argv=(str(PYTHON),), env=env)
-        assert ran.wait(30) == 0, ran.communicate()
-
-    first, _, second = b"".join(server.received).partition(b"GET /b")
-    assert b"X-Team: blue" in first
-    assert SECRET.encode() in second
-    assert b"X-Team: red" in second
-    assert b"blue" not in second
 
 
 @pytest.mark.parametrize("how", ["flag", "variable", "username"])

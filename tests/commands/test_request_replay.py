@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.api import response
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import OK, Peer, Server, close, hang, head, request, reset, send
+from tests.support.servers import OK, Peer, Server, close, head, reset
 
 SMALL = bytes(range(256))
 LARGE = os.urandom(1024) * 6_000  # exceeds the memory limit of a spooled body
@@ -175,33 +175,6 @@ def test_a_second_401_exits_with_10_and_prints_its_body(xapi: Xapi) -> None:
     assert api["logins"] <= 2
 
 
-@pytest.mark.parametrize(
-    ("meant", "code", "reason"),
-    [
-        (close(), 11, "{} closed the connection without a response; run `xapi doctor` to check the connection"),
-        (hang(), 12, "no response from {} before --timeout expired; raise --timeout to wait longer"),
-    ],
-)
-def test_a_network_error_in_the_login_after_a_401_mentions_the_401(
-    xapi: Xapi, meant: Callable[[Peer], None], code: int, reason: str
-) -> None:
-    granted = response("200 OK", b'{"access_token":"token-1","token_type":"bearer"}')
-    with Server(
-        [request(), send(granted)], [request(), send(UNAUTHORIZED), request(), meant], [request(), meant]
-    ) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me", "XAPI_PASSWORD": "secret"}
-        assert xapi("login", env=env).code == 0
-        outcome = xapi("request", "/", "--timeout", "4", env=env)
-        stored = xapi("token", "show", "--no-login", env=env)
-
-    assert outcome == Outcome(
-        code,
-        "",
-        f"xapi: error: the API rejected the stored token (401), and the login failed: {reason.format(server.name)}\n",
-    )
-    assert stored == Outcome(0, "token-1\n")
-
-
 @pytest.mark.parametrize("end", [close(), reset()])
 def test_a_connection_that_breaks_during_an_upload_exits_with_11(xapi: Xapi, end: Callable[[Peer], None]) -> None:
     with Server([head(), end]) as server:
@@ -211,11 +184,3 @@ def test_a_connection_that_breaks_during_an_upload_exits_with_11(xapi: Xapi, end
     assert (outcome.code, outcome.out) == (11, "")
     assert "the POST may have been processed" in outcome.err
     assert list(xapi.temporary.iterdir()) == []
-
-
-def test_an_early_413_is_the_response(xapi: Xapi) -> None:
-    with Server([head(), send(response("413 Too Large", b"no", "Connection: close")), request()]) as server:
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        outcome = xapi("request", "POST", "/", "-d", "@-", input=LARGE, env=env)
-
-    assert (outcome.code, outcome.out) == (4, "no")

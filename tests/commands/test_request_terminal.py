@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.api import bearing, response
 from tests.support.program import Xapi
-from tests.support.servers import OK, Server, close, head, request, send, sleep, wait_for
+from tests.support.servers import OK, Server, close, head, request, send, wait_for
 from xapi_cli.features.sandbox import Sandbox
 
 JSON = b'{"b":1.10,"a":[1e400,"\\u00e9",null]}'
@@ -79,17 +79,6 @@ def test_a_binary_body_is_reported_with_its_size_on_a_terminal(xapi: Xapi) -> No
         assert terminal.wait() == 0
 
     assert _screen(terminal.text) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
-
-
-def test_a_declared_charset_is_decoded_on_a_terminal_only(xapi: Xapi) -> None:
-    sent = response("200 OK", b"caf\xe9s \x9b", "Content-Type: text/plain; charset=ISO-8859-1")
-    with Server([request(), send(sent)]) as server:
-        env = bearing(server)
-        with xapi.on_terminal("request", "/", env=env) as terminal:
-            assert terminal.wait() == 0
-        assert xapi("request", "/", env=env).body == b"caf\xe9s \x9b"
-
-    assert _screen(terminal.text) == "cafés \\x9b\n"
 
 
 def test_text_appears_on_a_terminal_as_it_arrives(xapi: Xapi) -> None:
@@ -167,17 +156,6 @@ def test_a_wait_shows_the_elapsed_time_until_the_response_starts(xapi: Xapi) -> 
         assert terminal.wait() == 0
 
     assert _screen(terminal.text).endswith("\r\x1b[Kok\n")
-
-
-@pytest.mark.parametrize("silent", [{"TERM": "dumb"}, {"XAPI_QUIET": "1"}], ids=["dumb", "quiet"])
-def test_a_dumb_or_quiet_terminal_shows_no_progress(xapi: Xapi, tmp_path: Path, silent: dict[str, str]) -> None:
-    with (
-        Server([request(), sleep(2), send(HALF), sleep(1), send(BODY[1_000_000:])]) as server,
-        xapi.on_terminal("request", "/", "-o", str(tmp_path / "out"), env=bearing(server) | silent) as terminal,
-    ):
-        assert terminal.wait() == 0
-
-    assert terminal.seen == b""
 
 
 @pytest.mark.parametrize(("args", "what"), [(("-d", "@-"), "the body"), (("a=@-",), "the value")])

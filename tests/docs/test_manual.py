@@ -34,7 +34,11 @@ def test_the_man_pages_are_those_of_the_program() -> None:
 @each_page
 def test_a_page_has_every_option_and_no_groff_warning(xapi: Xapi, name: str) -> None:
     result = read(xapi, "--warnings", "--local-file", str(MANUAL / f"{name}.1"))
-    options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", help_of(*PAGES[name]).partition("Options:")[2]))
+    options = set(
+        re.findall(
+            r"(?<![\w-])--?[a-z][a-z-]*", help_of(*PAGES[name]).partition("Options:")[2].partition("Settings, as")[0]
+        )
+    )
 
     assert (result.returncode, result.stderr) == (0, "")
     assert {option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", result.stdout)} == set()
@@ -46,6 +50,6 @@ def test_a_page_has_every_option_and_no_groff_warning(xapi: Xapi, name: str) -> 
 def test_the_first_page_has_exit_codes_variables_and_commands(xapi: Xapi) -> None:
     result = read(xapi, "--local-file", str(MANUAL / "xapi.1")).stdout
 
-    assert re.search(r"^ +13 +the token store cannot be used", result, re.MULTILINE)
+    assert re.search(r"^ +13$", result, re.MULTILINE)
     assert re.search(r"^ +XAPI_STATE_DIR$", result, re.MULTILINE)
     assert re.search(r"^ +xapi-token\(1\)$", result, re.MULTILINE)

@@ -2,19 +2,14 @@
 
 import os
 import re
-from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.mutations import mutated
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.http import urls
-from xapi_cli.settings import config_file
 from xapi_cli.settings.resolve import resolve
-from xapi_cli.settings.table import PROFILE_KEYS
 from xapi_cli.store import registry
 from xapi_cli.system.render import printable
 
@@ -34,37 +29,6 @@ NAMES = ["BASE_URL", "USERNAME", "STORAGE", "TIMEOUT", "MAX_TIME", "NO_INPUT", "
 FLAGS = ["base_url", "username", "storage", "timeout", "max_time", "profile", "ca_bundle", "password_command"]
 
 per_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes its own file
-
-
-def _with_new_profile(document: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    document = config_file.with_profile(document, "new")
-    document["profiles"]["new"]["username"] = "me"
-    return document
-
-
-@per_example
-@given(mutated(FILES))
-def test_any_config_file_is_read_or_reported_and_never_lost(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "config.toml"
-    path.write_bytes(data)
-    try:
-        found = config_file.load(path)
-    except UsageError as error:
-        _check(error, str(path))
-        is_invalid = True
-    else:
-        assert all(set(profile) <= set(PROFILE_KEYS) for profile in found.profiles.values())
-        is_invalid = False
-
-    try:
-        config_file.edit(path, _with_new_profile)
-    except (UsageError, OutputError) as error:
-        _check(error, str(path))
-        assert path.read_bytes() == data
-    else:
-        assert not is_invalid
-        assert config_file.load(path).profiles["new"]["username"] == "me"
-    assert os.listdir(tmp_path) == ["config.toml"]
 
 
 @per_example

@@ -1,6 +1,5 @@
 """Requests and responses are transferred as they are, over TCP and TLS, also when a response arrives early."""
 
-import re
 import select
 import socket
 import ssl
@@ -145,14 +144,6 @@ def test_a_large_body_is_sent_and_received(transport: Transport, tls: ssl.SSLCon
         assert server.received[0].endswith(bytes(SIZE))
 
 
-def test_ipv6_addresses_are_supported_and_shown_in_brackets() -> None:
-    with Server([request(), send(OK)], host="::1") as server:
-        assert get(server).content == b"ok"
-        assert f"Host: {server.name}\r\n".encode() in server.received[0]
-    with pytest.raises(NetworkError, match=re.escape(f"no connection to [::1]:{server.port}: connection refused")):
-        get(server)
-
-
 # a response before the end of the request
 
 
@@ -232,26 +223,6 @@ def test_a_body_with_another_length_than_declared_is_an_error(transport: Transpo
     with Server([request(), send(OK)]) as server, pytest.raises(XapiError) as caught:
         posted(transport, server, chunks, 5)
     assert (caught.value.message, caught.value.exit_code) == ("the request's body changed while it was sent", 1)
-
-
-def test_an_error_of_the_body_propagates_and_closes_the_connection(transport: Transport) -> None:
-    ended = threading.Event()
-
-    def read_to_the_end(peer: Peer) -> None:
-        try:
-            while True:
-                peer.read_some()
-        finally:
-            ended.set()
-
-    def body() -> Iterator[bytes]:
-        yield b"first"
-        raise OSError("disk on fire")
-
-    with Server([read_to_the_end]) as server:
-        with pytest.raises(OSError, match="disk on fire"):
-            posted(transport, server, body(), None)
-        assert ended.wait(SOON)
 
 
 def test_a_socket_beside_is_watched_while_the_response_is_awaited(transport: Transport) -> None:

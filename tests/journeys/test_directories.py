@@ -2,16 +2,14 @@
 
 import json
 import os
-import re
 import stat
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.ownership import give_away, make_unsafe, needs_root
-from tests.support.program import PROGRAM, Outcome, Xapi, in_deleted_directory
-from tests.support.servers import Server, serve
+from tests.support.ownership import make_unsafe, needs_root
+from tests.support.program import PROGRAM, Xapi
 from tests.support.stores import ME, Env
 from xapi_cli.features.sandbox import Sandbox
 
@@ -80,24 +78,6 @@ def test_an_unsafe_config_file_is_rejected(xapi: Xapi, sandbox: Sandbox, ran: Pa
     assert (ran.exists(), sandbox.login_attempts) == (False, 0)
 
 
-def test_links_and_readable_directories_of_the_same_user_are_used(xapi: Xapi, sandbox: Sandbox, ran: Path) -> None:
-    (xapi.home / "real-state").mkdir(mode=0o755)
-    (xapi.home / "state").symlink_to("real-state")
-    (xapi.config / "config.toml").rename(xapi.home / "xapi.toml")
-    (xapi.config / "config.toml").symlink_to("../xapi.toml")
-    (xapi.home / "xapi.toml").chmod(0o644)
-    xapi.config.chmod(0o1777)  # as for secrets that Kubernetes mounts
-
-    assert xapi(*ME).code == 0
-    assert xapi("profile", "set", "timeout", "5").code == 0
-    assert (ran.exists(), (xapi.config / "config.toml").is_symlink(), _mode(xapi.home / "xapi.toml")) == (
-        True,
-        True,
-        0o644,
-    )
-    assert _mode(xapi.home / "real-state") == 0o755
-
-
 def test_everything_written_is_private_even_with_an_open_umask(xapi: Xapi, sandbox: Sandbox) -> None:
     argv = ("sh", "-c", 'umask 000; exec "$@"', "sh", str(PROGRAM))
     for args, env, code in (
@@ -153,24 +133,6 @@ def test_a_missing_home_directory_is_not_created(xapi: Xapi, sandbox: Sandbox, s
     assert (outcome.code, "no home directory:" in outcome.err, home.parent.exists()) == (code, True, False)
 
 
-@needs_root
-@pytest.mark.parametrize("args", ["login", "profile set base_url https://api.test"])
-def test_root_creates_nothing_in_the_home_directory_of_another_user(xapi: Xapi, sandbox: Sandbox, args: str) -> None:
-    home = xapi.home / "alice"
-    home.mkdir()
-    give_away(home)
-    outcome = xapi(*args.split(), env={**sandbox.settings, **NOWHERE, "HOME": str(home)})
-    assert (outcome.code, "belongs to another user" in outcome.err) == (2, True)
-    assert (os.listdir(home), sandbox.login_attempts) == ([], 0)
-
-
-@pytest.mark.parametrize("name", ["XAPI_STATE_DIR", "XAPI_CONFIG_DIR"])
-def test_a_relative_directory_in_a_deleted_one_exits_with_2(xapi: Xapi, sandbox: Sandbox, name: str) -> None:
-    outcome = in_deleted_directory(xapi, "login", env={**sandbox.settings, name: "relative"})
-    problem = f"{name} is relative, and the current directory does not exist; set it to an absolute path"
-    assert outcome == Outcome(2, "", f"xapi: error: {problem}\n")
-
-
 LOCATIONS: list[tuple[dict[str, str], int]] = [
     ({"HOME": "/dev/null"}, 13),
     ({"HOME": "/proc/nowhere"}, 13),
@@ -198,30 +160,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_disk_fails_login_with_13_and_preserves_the_old_token(
-    xapi: Xapi, sandbox: Sandbox, fault: str
-) -> None:
-    assert xapi("login", env=sandbox.settings).code == 0
-    old, profile = xapi("token", "show").out, (xapi.config / "config.toml").read_text()
-
-    def run(*args: str) -> Outcome:
-        process = xapi.start(*args, env={**sandbox.settings, "PYTHONDONTWRITEBYTECODE": "1"}, argv=FAULTS[fault])
-        out, err = process.communicate(timeout=30)
-        return Outcome(process.returncode, out.decode(), err.decode())
-
-    login = run("login")
-    assert (login.code, login.out, login.err.count("\n")) == (13, "", 1)
-    assert re.match(r"xapi: error: the state directory \S+/xapi cannot be written: ", login.err)
-    assert sandbox.login_attempts == 1  # detected before the password was sent
-    fresh = run("token", "show", "--fresh")
-    assert (fresh.code, fresh.out in ("", old)) == (0, False)
-    assert "xapi: warning: the new token could not be stored: the state directory " in fresh.err
-    assert xapi("token", "show", "--no-login").out == old
-    assert (xapi.config / "config.toml").read_text() == profile
-    assert list(xapi.home.rglob("*.new")) == []
-
-
 @pytest.mark.parametrize("storage, code", [("file", 13), ("keyring", 0), ("none", 0)])
 def test_an_unwritable_state_directory_exits_with_13_with_file_and_causes_one_warning_otherwise(
     xapi: Xapi, sandbox: Sandbox, storage: str, code: int
@@ -233,25 +171,3 @@ def test_an_unwritable_state_directory_exits_with_13_with_file_and_causes_one_wa
         start = "xapi: error: " if code else "xapi: warning: the state directory /sys/xapi/xapi cannot be "
         assert (outcome.code, len(lines), lines[0].startswith(start)) == (code, 1, True)
     assert sandbox.login_attempts == 0 or storage != "file"
-
-
-@pytest.mark.parametrize("storage", ["file", "none"])
-def test_a_file_system_without_locks_is_reported(xapi: Xapi, sandbox: Sandbox, storage: str) -> None:
-    env = {**sandbox.settings, "XAPI_STORAGE": storage}
-    process = xapi.start(*ME, env=env, argv=_strace("flock:error=ENOLCK"))
-    out, err = process.communicate(timeout=60)
-    problem = f"the file system of the state directory {xapi.state} does not support locks (".encode()
-    assert (process.returncode, err.count(problem)) == (13 if storage == "file" else 0, 1)
-    assert (b"; continuing without locks\n" in err) == bool(out) == (storage == "none")
-
-
-@pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}], ids=repr)
-def test_names_that_the_locale_cannot_encode_are_stored(xapi: Xapi, env: dict[str, str]) -> None:
-    granted = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"access_token": "abc"}'
-    with Server([serve(granted)]) as server:
-        environ: Env = {"XAPI_STORAGE": "file", "XAPI_PASSWORD": "\u00e9\udcff", **env}
-        where = ("--base-url", server.url, "-u", "m\u00e9@\u6f22.test")
-        login = xapi("login", *where, env=environ)
-        shown = xapi("token", "show", "--no-login", *where, env=environ)
-    assert (login.code, shown) == (0, Outcome(0, "abc\n")), (login, shown)
-    assert b"password=%C3%A9%FF" in server.received[0]

@@ -1,7 +1,6 @@
 """Names that are paths build one JSON value; invalid and contradictory ones are rejected with the place."""
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
 from xapi_cli.request.body.build import json_body
-from xapi_cli.request.items import Field, parse
+from xapi_cli.request.items import parse
 from xapi_cli.request.nested_json import build
 
 VALUES = st.recursive(
@@ -170,12 +169,3 @@ def test_any_names_build_valid_json_or_are_a_usage_error(names: list[str]) -> No
         assert str(error).isprintable()
     else:
         assert _leaves(json.loads(body)) <= len(names)
-
-
-@pytest.mark.parametrize("levels, is_valid", [(1_000, True), pytest.param(40_000, False, marks=pytest.mark.slow)])
-def test_the_levels_of_json_that_a_field_extends_are_limited(levels: int, is_valid: bool) -> None:
-    whole = Field("a", "[" * levels + "]" * levels, is_json=True)
-    name = "a" + "[0]" * (levels - 1)
-
-    with nullcontext() if is_valid else pytest.raises(UsageError, match="extends JSON with too many levels"):
-        build([whole, Field(name, "x", written=name)])

@@ -154,27 +154,6 @@ def test_what_a_backend_prints_is_discarded_and_stdin_is_left_alone(run: Run) ->
     assert ended(run(code, fake("Noisy")))[0] == ["t <stdin>"]
 
 
-def test_without_a_state_directory_the_store_continues_without_a_lock(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("not a directory")
-    code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token)"
-
-    lines, _ = ended(run(code, fake("Plain")))
-    assert (lines[-1], {line.startswith("note: no lock: ") for line in lines[:-1]}) == ("t", {True})
-
-
-def test_a_read_is_one_call_and_a_write_three(opened: Open) -> None:
-    store = opened("Plain")
-    from fake_keyrings import Plain  # type: ignore[import-not-found]  # on the path only while this runs
-
-    def calls_of(access: Callable[[], object]) -> list[str]:
-        Plain.calls.clear()
-        access()
-        return list(Plain.calls)
-
-    assert calls_of(lambda: store.read(ME)) == ["get"]
-    assert calls_of(lambda: store.write(ME, Record(Token("t")))) == ["get", "set", "get"]
-
-
 def test_accounts_that_differ_only_in_case_have_separate_items_on_windows(opened: Open) -> None:
     accounts = [Identity(f"https://api.test/{path}", name) for path in "aA" for name in ("anna", "Anna", "stra\xdfe")]
     store = opened("Windows")

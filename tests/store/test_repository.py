@@ -80,41 +80,12 @@ def test_a_keyring_is_read_once_per_command_unless_a_re_read_is_requested(opened
     assert calls == ["get", "get"]
 
 
-def test_a_probe_does_not_count_as_a_read(opened: Open) -> None:
-    _session(opened("keyring")).write(Record(Token("first"), "remembered"))
-    repository = opened("keyring")
-
-    repository.probe()
-
-    assert repository.read() == Record(Token("first"), "remembered")
-
-
-def test_auto_without_a_keyring_stores_nothing_and_names_the_alternative(opened: Open, warnings: list[str]) -> None:
-    repository = opened("auto", "Missing")
-
-    assert repository.read() is None
-    assert repository.storage == "none"
-    assert repository.read(again=True) is None
-    assert list(map(text, warnings)) == [
-        (
-            "the keyring backend cannot be loaded (AttributeError); the token is not stored"
-            " (`xapi login --storage file`, or XAPI_STORAGE=file for all commands,"
-            " stores it in a file that only you can read)"
-        )
-    ]
-
-
 @pytest.mark.parametrize("storage", ["auto", "keyring"])
 def test_a_probe_requires_a_keyring_that_stores_items(opened: Open, storage: str) -> None:
     with pytest.raises(StoreError):
         opened(storage, "NotPersistent").probe()
     with pytest.raises(StoreError):
         opened(storage, "Missing").probe()
-
-
-def test_an_explicitly_selected_keyring_has_no_fallback(opened: Open) -> None:
-    with pytest.raises(StoreError):
-        opened("keyring", "Missing").read()
 
 
 def test_a_logout_deletes_from_every_store_in_which_the_account_is_known(opened: Open) -> None:
@@ -151,17 +122,6 @@ def test_a_logout_ignores_a_missing_keyring_without_known_records(opened: Open, 
 
     assert delete_everywhere(opened("auto", "Missing")) is True
     assert warnings == []
-
-
-def test_a_keyring_that_may_contain_data_is_named(
-    opened: Open, warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_KEYRING_RAISES", "KeyringLocked")
-    _session(opened("file")).write(RECORD)
-
-    assert delete_everywhere(opened("auto", "Raising")) is True
-    keyring = "the keyring (tests.support.keyrings.fake_keyrings.Raising)"
-    assert warnings == [f"{keyring}: the keyring is locked; data of this account in it was not deleted"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")

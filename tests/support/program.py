@@ -199,16 +199,6 @@ class Xapi:
             process.wait(30)
 
 
-def in_deleted_directory(xapi: Xapi, *args: str, env: Environ | None = None) -> Outcome:
-    """Run the program in a current directory that was deleted."""
-    gone = xapi.home / "gone"
-    gone.mkdir()
-    enter = 'rmdir "$0" && exec "$@"'
-    process = xapi.start(enter, str(gone), str(PROGRAM), *args, argv=("sh", "-c"), env=env, cwd=gone)
-    out, err = process.communicate(timeout=30)
-    return Outcome(process.returncode, _text(out), _text(err))
-
-
 class OnTerminal:
     """A process on a terminal, and its user: reads the screen, types on the keyboard."""
 

@@ -33,17 +33,6 @@ def _restored(path: Path, last: int = 39) -> dict[int, bytes]:
         return {number: journal.line(stored) for number, stored in found.items() if stored is not None}
 
 
-def test_results_are_restored_with_their_code_and_kind(tmp_path: Path) -> None:
-    _fill(tmp_path / "j", 1, 3, 30)
-    with Journal(str(tmp_path / "j"), "me") as journal:
-        stored = journal.restore(3, SEEN[3])
-        assert stored is not None
-        assert (stored.code, stored.kind, journal.line(stored)) == (4, "404", _line(3))
-        assert journal.restore(2, SEEN[2]) is None
-        assert journal.restore(31, SEEN[31]) is None
-    assert _restored(tmp_path / "j") == {number: _line(number) for number in (1, 3, 30)}
-
-
 def test_a_result_survives_the_process_after_a_flush(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
@@ -81,24 +70,6 @@ def test_the_whole_input_must_be_the_same(tmp_path: Path, digest: str, lines: in
             journal.end_input(digest, lines)
         with pytest.raises(UsageError, match=r"the input has changed \(it had no line 5\)"):
             journal.restore(5, SEEN[5])
-
-
-def test_each_line_must_be_the_same(tmp_path: Path) -> None:
-    _fill(tmp_path / "j", 1, 2, 3)
-    with Journal(str(tmp_path / "j"), "me") as journal:
-        with pytest.raises(UsageError, match=r"the input has changed in line 2 or before it since the journal .* use"):
-            journal.restore(2, SEEN[9])
-        with pytest.raises(UsageError, match=r"\(it had more than 2 lines\)"):
-            journal.end_input("0" * 32, 2)
-
-
-@pytest.mark.parametrize(("account", "shard"), [("you", None), ("me", "1/2")])
-def test_a_journal_belongs_to_an_account_and_a_shard(tmp_path: Path, account: str, shard: str | None) -> None:
-    _fill(tmp_path / "j", 1)
-    before = (tmp_path / "j").read_bytes()
-    with pytest.raises(UsageError, match="belongs to another account, base URL or shard"):
-        Journal(str(tmp_path / "j"), account, shard)
-    assert (tmp_path / "j").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [b"precious\n", b"precious", b'{"xapi": 1}\n', b"\n"])

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.commands.api import TOKEN, bearing, heads, response
+from tests.commands.api import TOKEN, bearing, response
 from tests.commands.profiles import write_config
-from tests.features.proxy.running import Proxy, proxy, start
+from tests.features.proxy.running import Proxy, proxy
 from tests.support.program import PROGRAM, PYTHON, Xapi
 from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, send, sleep, wait_for
 from xapi_cli.features.sandbox import MASTER, Sandbox
@@ -41,17 +41,6 @@ def test_ctrl_c_ends_the_proxy_with_exit_code_0(xapi: Xapi, sandbox: Sandbox, ar
         terminal.expect("serving until Ctrl-C")
         terminal.interrupt()
         assert terminal.wait() == 0
-
-
-@pytest.mark.parametrize(("args", "lines"), [(("--read-only",), "line"), (("--port", "0"), "lines")])
-def test_a_note_says_what_to_run_in_another_shell(
-    xapi: Xapi, sandbox: Sandbox, args: tuple[str, ...], lines: str
-) -> None:
-    process, _ = start(xapi, {**sandbox.settings, "XAPI_TOKEN": TOKEN}, *args)
-    process.send_signal(signal.SIGTERM)
-
-    note = f"xapi: serving until Ctrl-C; to use it in another shell, run the {lines} above there\n"
-    assert process.communicate(timeout=30) == (b"", note.encode())
 
 
 def test_a_unix_socket_in_a_private_directory_needs_no_key(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -361,36 +350,6 @@ def test_a_client_that_leaves_ends_its_call(xapi: Xapi) -> None:
             while not server.received or b"\r\n\r\n" not in server.received[0]:
                 assert gone.wait(0.01) is False
         assert gone.wait(30)
-
-
-def test_pipelined_requests_and_special_statuses_are_framed_correctly(xapi: Xapi) -> None:
-    replies = [
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
-        b"HTTP/1.1 204 No Content\r\n\r\n",
-        b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 5\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",  # to HEAD
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n1\r\nb\r\n0\r\nX: y\r\n\r\n",
-        b"HTTP/1.0 200 OK\r\n\r\nuntil the end",
-    ]
-    with Server(*([request(), send(reply)] for reply in replies)) as server, proxy(xapi, bearing(server)) as running:
-        host = "{}:{}".format(*running.address)
-        key = f"Authorization: Bearer {running.settings['XAPI_TOKEN']}"
-        lines = ["GET /0", "GET /1", "GET /2", "HEAD /3", "GET /4", "GET /5"]
-        last = "Connection: close\r\n"
-        requests = [
-            f"{line} HTTP/1.1\r\nHost: {host}\r\n{key}\r\n{last if line.endswith('5') else ''}\r\n" for line in lines
-        ]
-        received = running.exchange("".join(requests).encode())
-
-    assert received == (
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na"
-        b"HTTP/1.1 204 No Content\r\n\r\n"
-        b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 5\r\n\r\n"
-        b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n\r\n"
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\nd\r\nuntil the end\r\n0\r\n\r\n"
-    )
-    assert [heads(each)[0] for each in server.received] == [f"{line} HTTP/1.1" for line in lines]
 
 
 def test_a_client_that_expects_it_gets_100_continue_before_it_sends_the_body(xapi: Xapi, sandbox: Sandbox) -> None:
