@@ -182,7 +182,7 @@ def test_a_storage_from_a_variable_is_not_stored_and_login_names_the_command_tha
             assert terminal.wait() == 0
         return terminal.text.splitlines()
 
-    command = "xapi profile set --profile play storage file"
+    command = "xapi profile set storage file --profile play"
     *_, storage, suggested = lines()
     assert (
         storage == f"xapi: XAPI_STORAGE is not stored in the profile; set it for later commands too, or run `{command}`"

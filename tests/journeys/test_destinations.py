@@ -112,7 +112,7 @@ def test_a_login_that_changes_the_base_url_removes_the_password_command(
     assert outcome.err.startswith(
         "xapi: warning: the setting password_command of profile play was removed:"
         f" it belongs to {sandbox.base_url}, not to {other.base_url};"
-        " to use it there too, set it again with `xapi profile set --profile play password_command`\n"
+        " to use it there too, set it again with `xapi profile set password_command --profile play`\n"
     )
     shown = json.loads(play("profile", "show", "play", "--json").out)
     assert (shown["base_url"], "password_command" in shown) == (other.base_url, False)
