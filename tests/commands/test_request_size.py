@@ -1,27 +1,17 @@
 """Bodies of any size are sent and received in constant memory."""
 
 import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
 
 from tests.commands.api import bearing, response
-from tests.support.program import PROGRAM, Xapi
+from tests.support.program import Xapi, measured
 from tests.support.servers import OK, Peer, Server, forever, request, send
 
 MEBIBYTE = 1024 * 1024
 LIMIT = 100 * MEBIBYTE  # of resident memory
-
-# Runs a program and writes its maximum resident size, in bytes, to a file.
-_MEASURED = """
-import os, resource, subprocess, sys
-code = subprocess.call(sys.argv[2:])
-with open(sys.argv[1], "w") as file:
-    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
-sys.exit(code)
-"""
 
 
 def _run(
@@ -39,7 +29,7 @@ def _run(
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=env or bearing(server),
-        argv=(sys.executable, "-c", _MEASURED, str(peak), str(PROGRAM)),
+        argv=measured(peak),
     )
     if stdin:
         assert process.stdin

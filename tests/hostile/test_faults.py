@@ -1,6 +1,5 @@
 """Each fault is tried with several commands, and each command with every kind of fault: one clear line, in time."""
 
-import os
 import ssl
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ import pytest
 import trustme
 
 from tests.hostile.faults import FAULTS, GROUPS, TOKEN, Fault, HostileServer
-from tests.support.program import Xapi
+from tests.support.program import Xapi, measured
 from tests.support.servers import OK, Server, free_port, full_backlog, serve
 from xapi_cli.store.file import FileStore
 from xapi_cli.store.protocol import StoreOptions
@@ -26,7 +25,7 @@ STORED = "canary-of-a-stored-token"
 USERNAME = "me@example.com"
 SECRETS = [secret.encode() for secret in (PASSWORD, STORED, "canary-of-a-proxy")]
 
-LARGEST = 100 * 1024  # KiB of resident memory
+LARGEST = 100 * 2**20  # bytes of resident memory
 PAIRS_PER_FAULT = 4
 
 
@@ -123,7 +122,9 @@ class Encounter:
             "XAPI_TIMEOUT": "1" if 12 in fault.token else "20",  # the machine may be busy
             **env,
         }
-        self._out, self._err, self._stdin = (xapi.home / name for name in ("stdout", "stderr", "stdin"))
+        self._out, self._err, self._stdin, self._peak = (
+            xapi.home / name for name in ("stdout", "stderr", "stdin", "peak")
+        )
         self._stdin.write_bytes(caller.stdin)
         with (xapi.home / "large").open("wb") as file:
             file.truncate(3_000_000)
@@ -138,17 +139,17 @@ class Encounter:
             open("/dev/null" if self.fault.flood else self._out, "wb") as out,
             self._err.open("wb") as err,
         ):
-            self._process = self.xapi.start(*self.caller.args, stdin=stdin, stdout=out, stderr=err, env=self.env)
+            command = measured(self._peak, *self.caller.args)
+            self._process = self.xapi.start(argv=command, stdin=stdin, stdout=out, stderr=err, env=self.env)
 
     def check(self) -> None:
         """Check the exit code, the output and the files of the command."""
-        _, status, usage = os.wait4(self._process.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
+        code = self._process.wait()
         err = self._err.read_bytes()
         out = self._out.read_bytes() if self._out.exists() else b""
         details = (self.caller.args, code, out[:2000], err)
         assert code in self._expected(), details
-        assert usage.ru_maxrss < LARGEST, (details, usage.ru_maxrss)
+        assert (peak := int(self._peak.read_text())) < LARGEST, (details, peak)
         self._check_messages(err.decode(), code, details)
         secrets = [*SECRETS, TOKEN.encode()] if self.caller.target == "token" else SECRETS
         assert not any(secret in out + err for secret in secrets), details

@@ -39,6 +39,21 @@ _COLOR = re.compile(rb"\x1b\[[\d;]*m|\x1b(?:\[[\d;]*)?\Z")  # at the end, possib
 Environ = Mapping[str, str | None]
 
 
+# Runs a program and writes its greatest resident size, in bytes, to a file: a child inherits the peak of its parent.
+_MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
+sys.exit(code)
+"""
+
+
+def measured(peak: Path, *args: str) -> tuple[str, ...]:
+    """Return the command that runs xapi with *args* and writes its greatest resident size, in bytes, to *peak*."""
+    return sys.executable, "-ISc", _MEASURED, str(peak), str(PROGRAM), *args
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The exit code and the output of a process."""

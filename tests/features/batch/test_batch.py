@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ import pytest
 import trustme
 
 from tests.features.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths
-from tests.support.program import PROGRAM, Xapi
+from tests.support.program import PROGRAM, Xapi, measured
 from tests.support.servers import Server, close, free_port, hang, request, send, serve
 from xapi_cli.features.batch.lines import KEYS
 
@@ -535,9 +534,6 @@ def test_lines_typed_on_a_terminal_are_sent_one_by_one(xapi: Xapi) -> None:
 
 # memory
 
-# Runs a program and prints its greatest resident size, in KiB: a child inherits the peak of its parent.
-_MEASURED = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
-_MEASURED += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 _MIB = 2**20
 _TEXT = (("Content-Type", "text/plain; charset=iso-8859-1"),)
 
@@ -559,13 +555,13 @@ def test_memory_does_not_grow_with_the_input(
 ) -> None:
     (xapi.home / "in").write_text(paths(count))
     with Api(lambda received: reply, open_to_all=True) as api:
-        command = (sys.executable, "-c", _MEASURED, str(PROGRAM), "batch", str(xapi.home / "in"))
         env = api.settings | {"XAPI_TOKEN": "abcdefgh"}
-        process = xapi.start(*args, env=env, argv=command, cwd=xapi.home)
-        out, err = process.communicate(timeout=50)
+        command = measured(xapi.home / "peak", "batch", "in")
+        process = xapi.start(*args, stdout=subprocess.DEVNULL, env=env, argv=command)
+        _, err = process.communicate(timeout=250)
 
     assert process.returncode == 0, err
-    assert int(out) / 1024 <= limit
+    assert int((xapi.home / "peak").read_text()) <= limit * _MIB
 
 
 def test_a_slow_first_line_holds_back_few_large_results(xapi: Xapi) -> None:
