@@ -61,9 +61,9 @@ def login(
 
     Always requests a new token, even if the stored one is valid. On a
     terminal, prompts for missing settings and for the password, which is read
-    without echo and is never an argument. Writes the base URL and the username
-    to the profile, so that later commands need neither. URL is the same as
-    --base-url.
+    without echo and is never an argument. Writes the base URL, the username and
+    --storage, --ca-bundle and --password-command to the profile, for later
+    commands. URL is the same as --base-url.
 
     Examples:
 

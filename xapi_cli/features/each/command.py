@@ -49,14 +49,14 @@ From = Annotated[str | None, typer.Option("--from", metavar="FILE", help="Read t
 List = Annotated[str | None, typer.Option("--list", metavar="PATH", help="GET the rows from PATH.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="NAME=FILE", help="Add NAME to --list: the time of the last run, in FILE."),
+    typer.Option("--since", metavar="NAME=FILE", help="Add query parameter NAME to --list: the time of the last run."),
 ]
 Items = Annotated[str | None, typer.Option("--items", metavar="FIELD", help="The rows are the array in FIELD.")]
-Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Send a header.")]
+Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Add a header.")]
 Data = Annotated[str | None, typer.Option("--data", "-d", metavar="'{}'", help="The JSON body: the row, or '{field}'.")]
-Method = Annotated[str | None, typer.Option("--request", "-X", metavar="METHOD", help="The method.")]
+Method = Annotated[str | None, typer.Option("--request", "-X", metavar="METHOD", help="The METHOD.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
-Fields = Annotated[str | None, typer.Option("--fields", metavar="LIST", help="The columns, like id,owner.email.")]
+Fields = Annotated[str | None, typer.Option("--fields", metavar="LIST", help="The columns, such as id,owner.email.")]
 Full = Annotated[bool, typer.Option("--full", help="Print the lines of `batch`, also for failures.")]
 OutputFile = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Replace FILE if every row succeeded.")
@@ -70,8 +70,8 @@ FailFast = Annotated[bool, typer.Option("--fail-fast", help="Send nothing more a
 FailedFile = Annotated[
     str | None, typer.Option("--failed", metavar="FILE", help="Write the requests that failed to FILE, for `batch`.")
 ]
-Rate = Annotated[str | None, typer.Option("--rate", metavar="N[/s|/m]", help="Send at most N requests per time.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the requests, and send only that for the list.")]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="N[/s|/m]", help="Send at most N per second or minute.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the requests; send only the one for the list.")]
 
 
 class _Request(NamedTuple):
@@ -106,7 +106,7 @@ def each(
 
     Rows are a JSON array, JSON objects, CSV with a header row, or lines, from
     stdin, a file or the API itself. {name} stands for a field of the row, {}
-    for a row that is no object. A placeholder at the start of PATH is a link.
+    for a row that is not an object. A placeholder at the start of PATH is a link.
     Prints the JSON of each success in the order of the rows, or a CSV table.
 
     Examples:
