@@ -57,8 +57,8 @@ def settings_table() -> str:
 
 
 def _settings_row(setting: Setting, default: str = "") -> str:
-    where = {"all": "", "network": "", "calls": " (`request`, `batch` and `proxy`)"}
-    where["sends"] = " (`request` and `batch`)"
+    where = {"all": "", "network": "", "calls": " (`request`, `each`, `batch` and `proxy`)"}
+    where["sends"] = " (`request`, `each` and `batch`)"
     only = where.get(setting.commands, f" (`{setting.commands}` only)") if setting.flags else ""
     flags = _code(*setting.flags, *([setting.off_flag] if setting.off_flag else [])) + only
     shown = default if setting.is_switch else _code(default) if default else setting.default

@@ -223,7 +223,7 @@ def _last_run(context: "Context", option: str, subject: str, stack: ExitStack) -
     other = stack.enter_context(since.locked(found.file, context.state_directory))
     if other is not None:
         where = f"{printable(found.file)} (process {other})"
-        context.terminal.note(f"another run is at work on {where}; nothing was sent")
+        context.terminal.note(f"another run is in progress for {where}; nothing was sent")
         return None
     return since.read(option, subject)  # another run may have ended just now
 
