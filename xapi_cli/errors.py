@@ -55,6 +55,7 @@ class XapiError(Exception):
     default_hint: Hint | None = None  # neutral: the server may have processed the request
     is_of_line = False  # in `batch`, it is the result of its line; any other failure ends the batch
     is_stored = False  # in a journal: the request got a response, so it may have changed something
+    is_of_login = False  # it is why a login failed
     is_shared = False  # of a login: other processes that wait for this login fail with it too
     context: "Mapping[str, object]" = {}  # noqa: RUF012 - never changed; `concerning` replaces it
 

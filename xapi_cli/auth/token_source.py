@@ -219,6 +219,7 @@ class TokenSource:
         try:
             yield
         except XapiError as error:
+            error.is_of_login = True
             if self._serves and isinstance(error, LoginRefused):
                 raise
             is_final = isinstance(error, AuthenticationError) and not self._serves

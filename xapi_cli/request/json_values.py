@@ -68,13 +68,13 @@ def lookup(value: dict[str, Any], name: str) -> Any:
 
 
 class JsonReader:
-    """Read the values in *parts*, one after the other; *line* is the number of the current line."""
+    """Read the values in *parts* one by one; *line* is the current line, *value_line* the first of the last value."""
 
     def __init__(self, parts: Iterable[str]) -> None:
         self._parts = iter(parts)
         self._text, self._at = "", 0
         self._has_ended = False
-        self.line = 1
+        self.line = self.value_line = 1
 
     def peek(self) -> str:
         """Return the next character after whitespace, which is consumed; "" at the end."""
@@ -97,7 +97,7 @@ class JsonReader:
     def value(self) -> Any:
         """Consume the next value and return it; raises InvalidValue."""
         ends_itself = self.peek() in ('"', "[", "{")  # a number or a literal may go on after what has arrived
-        value, end = None, self._at
+        value, end, self.value_line = None, self._at, self.line
         while True:
             size = len(self._text) - self._at
             try:

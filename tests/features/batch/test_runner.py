@@ -131,7 +131,10 @@ def test_a_failure_stops_the_run_with_fail_fast(tmp_path: Path, gate: Gate) -> N
         return Reply(status=500) if received.path == "/1" else gate(received)
 
     taken: list[int] = []
-    with Api(response, open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=2, fail_fast=True) as runner:
+    with (
+        Api(response, open_to_all=True) as api,
+        Runner(_context(api, tmp_path), jobs=2, stops_at=lambda result: result.code) as runner,
+    ):
         run = runner.run(_tasks(api, 30, taken))
         first = next(found for found in run if found)
         gate.open()

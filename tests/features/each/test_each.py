@@ -124,13 +124,16 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
         (("/d/{id}",), "1\n2\n", 2, "has no column id; it has 1"),
         (("/d/{id}",), "id,id\n1,2\n", 2, "has the column id twice"),
         (("/d/{id}",), 'id\n"a\n', 2, "line 2 of the CSV input is not valid"),
-        (("/d/{id}",), '[{"id": 1}, {"id"', 2, "line 1 of the input is not valid: the input ends inside a value"),
+        (("/d/{id}",), '\n\nid,x\n1,"a\n\n', 2, "line 4 of the CSV input is not valid"),
+        (("/d/{id}", "--items", "items"), "[]", 2, "omit --items"),
+        (("/d/{id}",), '[{"id"', 2, "line 1 of the input is not valid: the input ends inside a value"),
         (("/d/{id}",), '{"items": [{"id": 1}]}', 2, "use --items items"),
         (("/d/{id}",), b"id\n\xe9\n", 2, "not valid UTF-8"),
         (("/list", "/d/{id}"), "[]", 2, "--list"),
         (("/d/{id}", "/etc/passwd"), "[]", 2, "--list"),
         (("/d/{{id}}",), "[]", 2, "write {id}"),
         (("/d/{ id }",), "[]", 2, "write {id}"),
+        (("/d/{a:b}",), "[]", 2, "write {name}"),
         (("/d/:id",), "[]", 2, "every row would send the same request; write {id}"),
         (("/d/%s",), "[]", 2, "every row would send the same request; write {name}"),
         (("/{}/{id}",), "[]", 2, "cannot be combined"),
@@ -138,7 +141,7 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
         (("-d", '{"a": 1}', "POST", "/d/{id}"), "[]", 2, "let jq build the body"),
         (("--csv", "--full", "/d/{id}"), "[]", 2, "--csv and --full cannot be combined"),
         (("DELETE", "/x-api/projects/{id}"), "id,x\n,1\n", 2, "row 1 (line 2): the field id is empty"),
-        (("DELETE", "/x-api/projects/{id}"), '[{"id": ".."}]', 2, "the path has a segment . or .."),
+        (("DELETE", "/x-api/projects/{id}"), '[{\n"id": ".."}]', 2, "row 1 (line 1): the path has a segment . or .."),
         (("POST", "/d", "a:={a}"), "a,b\nx,1\n", 2, "the field a is not valid JSON"),
         (("POST", "/d", "a={a}"), '[{"a": [1]}]', 2, "the field a is an array"),
         (("{link}",), '[{"link": "http://127.0.0.1:1/x"}]', 2, "the link leads to another origin"),
@@ -170,6 +173,46 @@ def test_a_failed_row_leaves_the_file_unless_partial_is_given(xapi: Xapi, sandbo
     assert file.read_text() == "before"
     assert xapi(*args, "--partial", input="1\n9\n", env=sandbox.settings).code == 4
     assert json.loads(file.read_text())["name"] == "Winter Cup"
+
+
+def test_a_login_that_fails_ends_the_run_with_one_line_and_no_file(
+    xapi: Xapi, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    out, rest = tmp_path / "out", tmp_path / "rest.jsonl"
+    for file in (out, rest):
+        file.write_text("before")
+    args = ("each", "/x-api/projects/{}", "--partial", "-o", str(out), "--failed", str(rest))
+    outcome = xapi(*args, input="1\n2\n3\n", env={**sandbox.settings, "XAPI_PASSWORD": "wrong"})
+
+    assert (outcome.code, outcome.err.count("xapi: error"), out.read_text()) == (10, 1, "before")
+    assert len(rest.read_text().splitlines()) == 3
+    assert rest.stat().st_mode & 0o777 == 0o600
+
+
+def test_fail_fast_sends_nothing_after_a_page_that_is_no_json(xapi: Xapi, tmp_path: Path) -> None:
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage"
+    with Server([request(), send(page)]) as server:
+        args = ("each", "/d/{}", "-j", "1", "--fail-fast", "--failed", str(tmp_path / "rest"))
+        outcome = xapi(*args, input="1\n2\n", env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, "the response is text/html, not JSON" in outcome.err) == (6, True)
+    assert [json.loads(line)["path"] for line in (tmp_path / "rest").read_text().splitlines()] == ["/d/1", "/d/2"]
+
+
+@pytest.mark.parametrize(
+    ("link", "path"),
+    [
+        ("/api/d/1", "/d/1"),
+        ("/d/1", "/d/1"),
+        ("http://127.0.0.1:1/api/d/1", "/d/1"),
+        ("http://127.0.0.1:1/d/1", "http://127.0.0.1:1/d/1"),
+    ],
+)
+def test_a_link_gets_the_path_prefix_of_the_base_url_at_most_once(xapi: Xapi, link: str, path: str) -> None:
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:1/api", "XAPI_TOKEN": "t"}
+    outcome = xapi("each", "{link}", "--dry-run", input=json.dumps([{"link": link}]), env=env)
+
+    assert [line["path"] for line in rows_of(outcome)] == [path]
 
 
 def test_full_lines_have_the_row_and_its_number(xapi: Xapi, sandbox: Sandbox) -> None:

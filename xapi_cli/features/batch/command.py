@@ -111,7 +111,8 @@ def batch(
         rejects = None if failed is None else _open_rejects(failed, stack)
         output = _Output(context, stored, rejects)
         reader = LineReader(source, digests=stored is not None)
-        runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, fail_fast=fail_fast)
+        stops_at = (lambda result: result.code) if fail_fast else None
+        runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, stops_at=stops_at)
         stack.enter_context(runner)
         error: XapiError | None = None
         try:

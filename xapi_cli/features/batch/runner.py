@@ -15,9 +15,9 @@ next list. If results are ordered, task n + 4·N is thus not taken before the re
 that has a task never waits for the consumption of another one, so there is no deadlock. A body of more than 256 KiB
 waits in an unnamed temporary file.
 
-A run stops when a result fails (with *fail_fast*), when --max-time expires, on a signal, or when `stop` is called.
+A run stops at a result for which *stops_at* is true, when --max-time expires, on a signal, or when `stop` is called.
 Every wait of a thread, for the rate, a retry or a pause of the API, then ends, and its task has no result. Requests in
-flight finish, except at --max-time, at the first signal if not *finishes*, and at the second one. The threads are
+flight finish, except at --max-time, at the first signal if not *is_one*, and at the second one. The threads are
 daemons: one that waits for input does not keep the process from exiting. `unfinished` returns the tasks that were
 taken and have no result; those that were not taken are still in the iterator.
 """
@@ -75,9 +75,9 @@ class _Current(threading.local):
 class Runner:
     """Send tasks with the settings and the account of *context*, *jobs* at a time.
 
-    *rate* is in requests per second. With *ordered*, results have the order
-    of the tasks. With *fail_fast*, nothing more is sent after a result with another code than 0. If it *finishes*, the
-    requests in flight finish after the first signal.
+    *rate* is in requests per second. With *ordered*, results have the order of the tasks. Nothing more is sent after a
+    result for which *stops_at* is true. With *is_one*, the tasks belong together: the requests in flight finish after
+    the first signal, and a login that fails ends the run.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Runner:
         jobs: int,
         rate: float | None = None,
         ordered: bool = False,
-        fail_fast: bool = False,
-        finishes: bool = False,
+        stops_at: Callable[[Result], object] | None = None,
+        is_one: bool = False,
     ) -> None:
         self._context, self._terminal = context, context.terminal
         self._base_url, self._deadline = context.base_url, context.deadline
         self._retries = context.settings.retry
-        self._ordered, self._fail_fast, self._finishes = ordered, fail_fast, finishes
+        self._ordered, self._stops_at, self._is_one = ordered, stops_at, is_one
         self._jobs = jobs
         _raise_descriptor_limit(2 * jobs + _OTHER_DESCRIPTORS)
         self._limiter = RateLimiter(rate)
@@ -143,7 +143,7 @@ class Runner:
             if self._signal is not None and not isinstance(self._failure, Interrupted):
                 self._failure = Interrupted(self._signal)
                 self.stop()
-                if not self._finishes:
+                if not self._is_one:
                     break
                 self._note_interruption()
             if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -287,7 +287,7 @@ class Runner:
                 position, result = taken[0], None
                 try:
                     result = self._result(taken[1])
-                    if self._fail_fast and result.code:
+                    if self._stops_at is not None and self._stops_at(result):
                         self.stop()
                 finally:
                     self._events.put((position, result))
@@ -323,7 +323,7 @@ class Runner:
         try:
             result = self._exchange(task, task.call)
         except XapiError as error:
-            failure = errors.of_line(error)
+            failure = None if self._is_one and error.is_of_login else errors.of_line(error)
             if failure is None:
                 raise
             failure.__cause__ = failure.__context__ = None  # with the traceback, they would keep frames and bodies

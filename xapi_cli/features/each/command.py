@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial as partial_
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import typer
 
@@ -121,7 +121,7 @@ def each(
     from xapi_cli.features.batch.rate import parse_rate
     from xapi_cli.features.batch.runner import Runner
     from xapi_cli.features.each import resolved
-    from xapi_cli.features.each.output import Output
+    from xapi_cli.features.each.output import Output, judge
     from xapi_cli.features.each.rows import Rows
     from xapi_cli.features.each.template import Template
     from xapi_cli.request.csv_table import CsvTable, parse_fields
@@ -140,9 +140,10 @@ def each(
         if since is not None and (last_run := _last_run(context, since, f"{context.base_url} {list_}", stack)) is None:
             return
         file = None if output in (None, "-") or dry_run else _opened(str(output), stack)
-        rejects = _Rejects(None if failed is None or dry_run else _opened(failed, stack, mode=0o600))
+        rejects = _Rejects(None if failed is None or dry_run else _opened(failed, stack, is_private=True))
         jobs = jobs or (16 if reads else 1)
-        runner = Runner(context, jobs=jobs, rate=per_second, ordered=True, fail_fast=fail_fast, finishes=True)
+        stops_at = (lambda result: judge(result, reads=reads).error) if fail_fast else None
+        runner = Runner(context, jobs=jobs, rate=per_second, ordered=True, stops_at=stops_at, is_one=True)
         stack.enter_context(runner)
         rows, date = _rows(
             context,
@@ -158,9 +159,10 @@ def each(
         table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
         if table is not None:
             table.write_with = write
-        result = Output(terminal, write, rejects.add, table=table, is_full=full)
+        result = Output(terminal, write, rejects.add, reads=reads, table=table, is_full=full)
         if dry_run:
             _print(terminal, requests, result)
+            return
         if not reads:
             requests = _all_first(requests, make_call, result)
         error = _run(runner, requests, result)
@@ -228,11 +230,11 @@ def _last_run(context: "Context", option: str, subject: str, stack: ExitStack) -
     return since.read(option, subject)  # another run may have ended just now
 
 
-def _opened(name: str, stack: ExitStack, *, mode: int = 0o666) -> "Replacement":
+def _opened(name: str, stack: ExitStack, *, is_private: bool = False) -> "Replacement":
     from xapi_cli.system.files import Replacement, writing
 
     with writing(name):
-        return stack.enter_context(Replacement(name, mode=mode))
+        return stack.enter_context(Replacement(name, mode=0o600 if is_private else 0o666, is_own=is_private))
 
 
 def _rows(
@@ -246,6 +248,7 @@ def _rows(
 ) -> "tuple[Rows, str]":
     """Return the rows, and the server's time when the list was asked for, "" without --since."""
     from xapi_cli.features.batch.lines import open_input
+    from xapi_cli.request.reason import reason
 
     if list_ is None:
         return make(_blocks(open_input(file, context.terminal, stack))), ""
@@ -254,9 +257,11 @@ def _rows(
         for _ in make(body).elements():
             pass
     except UsageError as error:
-        kind = (body.content_type or "").partition(";")[0]
-        note = "" if "json" in kind else f" ({printable(kind or 'without a type')})"
-        raise ExpectationFailed(f"the list{note} is not usable: {error.message}", hint=error.hint) from None
+        kind = body.content_type or "of an unknown type"
+        title = reason(body.read(0), kind) if "html" in kind else None
+        note = "" if "json" in kind else f" ({printable(kind.partition(';')[0])}{f': {title}' if title else ''})"
+        hint = error.hint if body.length else "check the path"
+        raise ExpectationFailed(f"the list{note} is not usable: {error.message}", hint=hint) from None
     return make(body), date
 
 
@@ -352,7 +357,8 @@ def _all_first(
 
     invalid, stored = resolved.all_first(requests, make_call)
     for found in invalid:
-        result.add_invalid(found)
+        if found.error is not None:
+            result.add_failure(found, found.error)
     if invalid:
         rows = _count(len(invalid), "row")
         raise UsageError(f"{rows} cannot be sent, so nothing was sent", hint="correct the input")
@@ -366,14 +372,15 @@ def _commit(file: "Replacement") -> None:
         file.commit()
 
 
-def _print(terminal: "Terminal", requests: "Iterator[Resolved]", result: "Output") -> NoReturn:
+def _print(terminal: "Terminal", requests: "Iterator[Resolved]", result: "Output") -> None:
     """Print the requests instead of sending them."""
     for found in requests:
         if found.error is not None:
-            result.add_invalid(found)
+            result.add_failure(found, found.error)
         else:
+            result.rows += 1
             terminal.write(found.text.encode() + b"\n")
-    raise typer.Exit(result.code)
+    _report(result, None, None, 0)
 
 
 def _report(result: "Output", error: XapiError | None, failed: str | None, count: int) -> None:
@@ -388,7 +395,7 @@ def _report(result: "Output", error: XapiError | None, failed: str | None, count
     if failed is not None:
         hint = f"run `xapi batch {shlex.quote(failed)}` to send them again" if count else "correct the input"
         if count and result.without_request:
-            hint += f", without the {_count(result.without_request, 'row')} that are not valid"
+            hint += f", without {_count(result.without_request, 'row')} that cannot be sent: correct the input"
     raise of_exit_code(result.code)(f"{result.failed:,} of {_count(result.rows, 'row')} failed", hint=hint)
 
 

@@ -63,10 +63,12 @@ class Rows:
         if not kind:
             raise UsageError("the input is empty", hint=_EMPTY)
         if required and kind != required:
-            what = "a JSON object" if required == "{" else "a JSON array"
-            raise UsageError(f"it is not {what}", hint="use --items FIELD if it is in a field" if kind == "{" else None)
+            hint = "use --items FIELD if it is in a field" if kind == "{" else "omit --items" if kind == "[" else None
+            raise UsageError(f"it is not a JSON {'object' if required == '{' else 'array'}", hint=hint)
+        if self._items and kind != "{":
+            raise UsageError("the input is not a JSON object", hint="omit --items")
         try:
-            if kind in "[{" or self._items:
+            if kind in "[{":
                 yield from self._json(reader, kind)
             elif self._takes_lines:
                 yield from self._lines(_chain(start, self._text))
@@ -94,7 +96,7 @@ class Rows:
     @staticmethod
     def _numbered(reader: JsonReader, values: Iterator[Any]) -> Iterator[Row]:
         for number, value in enumerate(values, 1):
-            yield Row(number, reader.line, value)
+            yield Row(number, reader.value_line, value)
 
     def _objects(self, reader: JsonReader) -> Iterator[Any]:
         first = reader.value()
@@ -139,17 +141,16 @@ class Rows:
             yield Row(count, number, value, is_text=True)
 
     def _table(self, parts: Iterator[str]) -> Iterator[Row]:
-        lines = _split(parts)
-        first = next(lines, "")
-        while not first.strip():
-            first = next(lines, "")
+        lines, blank = _split(parts), 0
+        while not (first := next(lines, "")).strip():
+            blank += 1
         delimiter = max(",;\t", key=first.count)
         csv.field_size_limit(_MAX_CELL)
         reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
-        count, start = 0, 1
+        count, start = 0, blank + 1
         try:
             for cells in reader:
-                line, start = start, reader.line_num + 1
+                line, start = start, blank + reader.line_num + 1
                 if self.header is None:
                     self.header = cells
                 elif cells:
@@ -157,7 +158,7 @@ class Rows:
                     named = dict(zip(self.header, cells, strict=False))
                     yield Row(count, line, named, is_text=True, surplus=len(cells) > len(self.header))
         except csv.Error as error:
-            raise UsageError(f"line {max(start, reader.line_num)} of the CSV input is not valid: {error}") from None
+            raise UsageError(f"line {start} of the CSV input is not valid: {error}") from None
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
@@ -172,7 +173,7 @@ def _decoded(blocks: Iterable[bytes]) -> Iterator[str]:
     for block in iterator:
         if decoder is None:
             start += block
-            if len(start) < 3:
+            if len(start) < 3 and start[:1] in (b"\xef", b"\xfe", b"\xff"):  # of a byte order mark
                 continue
             decoder, arrived = _decoder_for(start), start
         else:

@@ -20,7 +20,7 @@ from xapi_cli.system.render import printable
 
 ROW = ""  # the name in the placeholder `{}`
 _PLACEHOLDER = re.compile(r'\\\{|\{([^{}":,]*)\}')
-_OTHER_NOTATION = re.compile(r"[:$](\w+)|\$\{(\w+)\}|\{\{\s*([\w.]+)\s*\}\}|\{\s*([\w.]+)\s*\}")
+_OTHER_NOTATION = re.compile(r"(?<=[/=])[:$](\w+)|\$\{(\w+)\}|\{\{\s*([\w.]+)\s*\}\}|\{\s*([\w.]+)\s*\}")
 _SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 
 
@@ -123,15 +123,17 @@ class Template:
 
     def _link(self, value: str) -> str:
         """Return *value*, a link, as PATH: without the base URL's origin and path prefix."""
+        prefix = urls.path_of(f"{self._base_url}/")
         if value.lower().startswith(("http://", "https://")):
             rest = urls.after_origin(value, urls.split_server(f"{self._base_url}/")[0])
             if rest is None:
                 raise InvalidLine("the link leads to another origin")
-            value = rest or "/"
+            if not rest.startswith(prefix):
+                return value  # beside the base URL
+            value = rest
         if not value.startswith("/") or value.startswith("//"):
             raise InvalidLine("the link is neither a path that starts with / nor a URL")
-        prefix = urls.path_of(f"{self._base_url}/").rstrip("/")
-        return value.removeprefix(prefix) if value.startswith(f"{prefix}/") else value
+        return value[len(prefix) - 1 :] if value.startswith(prefix) else value
 
 
 def _path_parts(path: str) -> list[str | tuple[str]]:
