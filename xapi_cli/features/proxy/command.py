@@ -4,7 +4,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND
 _GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal, or for the command after SIGTERM
 _KEY_SIZE = 32  # bytes
-_POLL = 0.2  # seconds; on Windows, a signal does not end a wait
+_POLL = 0.2  # seconds; a signal does not end a wait if the system lets another thread receive it
 _REPLACED = ("XAPI_TOKEN", "XAPI_TOKEN_FILE", "XAPI_PROFILE")  # they belong to another token, or to its base URL
 
 Command = Annotated[
@@ -168,7 +167,7 @@ def _until_signal(expires: float) -> Iterator[Callable[[], int | None]]:
     def wait() -> int | None:
         while (left := expires - time.monotonic()) > 0:
             with suppress(Empty):
-                return received.get(timeout=min(left, _POLL if sys.platform == "win32" else threading.TIMEOUT_MAX))
+                return received.get(timeout=min(left, _POLL))
         return None
 
     with signals.graceful_stop(stop):
@@ -198,7 +197,9 @@ def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -
         child = programs.start(command, environ)
         try:
             pass_on_to(child)
-            code = child.wait()
+            while (code := child.poll()) is None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_POLL)
         except BaseException:  # --max-time has expired
             signals.cancel_alarm()
             server.close()
