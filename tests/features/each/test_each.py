@@ -1,6 +1,7 @@
 """`xapi each`: one request for each row, from the rows to the file."""
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,24 @@ def test_a_link_gets_the_path_prefix_of_the_base_url_at_most_once(xapi: Xapi, li
     outcome = xapi("each", "{link}", "--dry-run", input=json.dumps([{"link": link}]), env=env)
 
     assert [line["path"] for line in rows_of(outcome)] == [path]
+
+
+def test_what_two_interrupts_have_prevented_is_in_the_file_of_failed(xapi: Xapi, tmp_path: Path) -> None:
+    is_over, rest, rows = threading.Event(), tmp_path / "rest", tmp_path / "rows"
+    rows.write_text("1\n2\n")
+    with Server([request(), wait_for(is_over)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        program = xapi.start("each", "/d/{}", "--from", str(rows), "-j", "1", "--failed", str(rest), env=env)
+        while not server.received:
+            assert program.poll() is None
+        program.send_signal(signal.SIGINT)
+        assert program.stderr is not None
+        assert b"finishing 1 request in flight" in program.stderr.readline()
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+        is_over.set()
+
+    assert [json.loads(line)["path"] for line in rest.read_text().splitlines()] == ["/d/1", "/d/2"]
 
 
 def test_full_lines_have_the_row_and_its_number(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -21,6 +21,7 @@ from xapi_cli.errors import (
     of_exit_code,
 )
 from xapi_cli.system.render import printable
+from xapi_cli.system.signals import Terminated
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
@@ -164,7 +165,7 @@ def each(
             _print(terminal, requests, result)
             return
         if not reads:
-            requests = _all_first(requests, make_call, result)
+            requests = resolved.all_first(requests, make_call, result.add_failure)
         error = _run(runner, requests, result)
         rejects.finish(runner, requests)
         error = error or result.finish()
@@ -312,10 +313,10 @@ def _run(runner: "Runner", requests: "Iterator[Resolved]", result: "Output") -> 
                 result.add(found)
     except (ClosedPipe, OutputError):
         raise
-    except XapiError as error:
+    except (XapiError, Terminated, KeyboardInterrupt) as error:  # the latter two at the second signal
         for found in runner.rest():
             result.add(found)
-        return error
+        return error if isinstance(error, XapiError) else getattr(error, "failure", None) or Interrupted()
     return None
 
 
@@ -347,22 +348,6 @@ class _Rejects:
             self._file.close()
             with suppress(FileNotFoundError):
                 os.unlink(self._file.name)
-
-
-def _all_first(
-    requests: "Iterator[Resolved]", make_call: "Callable[[Members], Call]", result: "Output"
-) -> "Iterator[Resolved]":
-    """Return all *requests*, once they are known to be valid; raises UsageError if one is not."""
-    from xapi_cli.features.each import resolved
-
-    invalid, stored = resolved.all_first(requests, make_call)
-    for found in invalid:
-        if found.error is not None:
-            result.add_failure(found, found.error)
-    if invalid:
-        rows = _count(len(invalid), "row")
-        raise UsageError(f"{rows} cannot be sent, so nothing was sent", hint="correct the input")
-    return stored
 
 
 def _commit(file: "Replacement") -> None:

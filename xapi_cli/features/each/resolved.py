@@ -43,20 +43,27 @@ def resolved(rows: Rows, template: "Template", make_call: "Callable[[Members], C
 
 
 def all_first(
-    requests: Iterator[Resolved], make_call: "Callable[[Members], Call]"
-) -> "tuple[list[Resolved], Iterator[Resolved]]":
-    """Return the rows with an error, and the requests of the others, which wait in a temporary file."""
+    requests: Iterator[Resolved],
+    make_call: "Callable[[Members], Call]",
+    report: Callable[[Resolved, InvalidLine], None],
+) -> Iterator[Resolved]:
+    """Return all *requests*, from a temporary file; raises UsageError, after *report*, if one has an error."""
     from tempfile import SpooledTemporaryFile
 
-    invalid: list[Resolved] = []
+    invalid = 0
     file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - deleted with the iterator
     for each in requests:
         if each.error is not None:
-            invalid.append(each)
+            invalid += 1
+            report(each, each.error)
         else:
             file.write(
                 dumps([*map(str, each.row[:2]), each.row.value, each.text]).encode("utf-8", "surrogatepass") + b"\n"
             )
+
+    if invalid:
+        rows = "1 row" if invalid == 1 else f"{invalid:,} rows"
+        raise UsageError(f"{rows} cannot be sent, so nothing was sent", hint="correct the input")
 
     def stored() -> Iterator[Resolved]:
         with file:
@@ -66,7 +73,7 @@ def all_first(
                 row = Row(int(number), int(at), value)
                 yield Resolved(row, text, make_call(lines.members(text.encode())))
 
-    return invalid, stored()
+    return stored()
 
 
 def _resolved(row: Row, template: "Template", make_call: "Callable[[Members], Call]") -> Resolved:
