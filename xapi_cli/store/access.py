@@ -104,6 +104,7 @@ class ExclusiveAccess:
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(self._lock, timeout=left))
+                left()  # the process that has just released the lock may have succeeded
             except LockTimeout:
                 self._failure = Unresponsive("does not respond to another xapi process, which uses it")
                 raise self._failure from None
