@@ -42,7 +42,6 @@ SURPLUSES = {
     "at once": echo(delay=0),
     "after 1 ms": echo(delay=0.001),
     "after 5 ms": echo(delay=0.005),
-    "after 50 ms": echo(delay=0.05),
     "after a whole block": echo(size=65_536),
 }
 STRAY_BODIES = {

@@ -131,7 +131,7 @@ def test_an_unexpected_argument_is_reported_by_position_and_not_quoted(word: str
         ("a:==1", f"{NO_JSON}: expecting value at character 1"),
         ("a:='1'", f"{NO_JSON}: expecting value at character 1"),
         ("a:=NaN", f"{NO_JSON}: NaN and Infinity are not allowed"),
-        ("a:=[1,]", f"{NO_JSON}: expecting value at character 4"),
+        ("a:=[1,", f"{NO_JSON}: expecting value at character 4"),
         ("a:=[1", f"{NO_JSON}: expecting ',' delimiter at character 3"),
         ("a:=1 2", f"{NO_JSON}: extra data at character 3"),
         ("\x1b\u202e:=", f"{NO_JSON.replace('(a)', ESCAPED)}: it is empty"),
