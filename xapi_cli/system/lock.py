@@ -68,7 +68,7 @@ def try_lock(descriptor: int) -> bool:
 
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK, 0):  # 0: Wine
             return False
         raise
     return True
