@@ -20,9 +20,6 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PINNED = re.compile(r"^([a-z\d][\w.-]*(?:\[[\w,-]+\])?)==(\S+)", re.MULTILINE)
 
-# Joined from parts, so that this file does not contain them.
-REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))]
-
 
 def project_files() -> Iterator[Path]:
     """Yield every file of the project, also without git."""
@@ -91,16 +88,6 @@ def test_the_wheel_contains_the_package_and_the_manual_and_nothing_else(tmp_path
         f"{manual}/{path.name}" for path in ROOT.glob("docs/man/*.1")
     }
     assert entry_points.decode().split() == ["[console_scripts]", "xapi", "=", "xapi_cli.__main__:main"]
-
-
-def test_no_file_names_a_registry() -> None:
-    found = [
-        (str(path.relative_to(ROOT)), registry)
-        for path in project_files()
-        for registry in REGISTRIES
-        if registry.encode() in path.read_bytes()
-    ]
-    assert found == []
 
 
 def test_each_lint_exception_states_its_reason() -> None:

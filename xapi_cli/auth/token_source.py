@@ -11,7 +11,7 @@ respond with 401 for the latter exist, and a login for each such request would b
 - Without such a GET, it logs in again at most once a minute.
 - A new token that is rejected before a request has succeeded with it is not replaced: another login would not help.
 
-The renewals of a process happen one after another, under a lock. Whoever has waited for it finds the new token, or
+The renewals of a process happen one after another, under a lock. A thread that waited for it finds the new token, or
 fails with the error of the login.
 """
 

@@ -3,7 +3,7 @@
 What h11 does not do, and what therefore stands here:
 
 - It waits for more where no HTTP/1 response can follow: after the banner of an SSH or SMTP server, or of HTTP/2. So the
-  start of each status line is checked, also after an informational response.
+  start of each status line is checked, including after an informational response.
 - Its size limit does not count informational responses and headers that are complete. So the bytes are counted here.
 - Its pattern for the header of a chunk takes quadratic time, it waits for a CRLF after a bare LF, and it takes 6 µs for
   a chunk of any length. So the framing of chunks is read here; h11 gets the data of each block as one chunk, and the

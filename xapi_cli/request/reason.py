@@ -1,6 +1,6 @@
 """The reason that an API gives for a failure, in its own words, for a message to the user.
 
-It is untrusted text: it becomes printable, one line of limited length, and whoever prints it redacts secrets.
+It is untrusted text: it becomes printable, one line of limited length, and the caller redacts secrets.
 """
 
 import html

@@ -26,7 +26,7 @@ class Unresponsive(Exception):
     """The service did not respond in time; the text is the predicate of a sentence about it."""
 
 
-class Patience:
+class TimeLimit:
     """A timeout of *seconds*, of which little counts while the machine is too busy to run this process."""
 
     def __init__(self, seconds: float) -> None:
@@ -46,7 +46,7 @@ class Patience:
         self._left = max(self._left, self._seconds if seconds is None else seconds)
 
 
-def in_time(function: Callable[[], T], patience: Patience, *, notice: Callable[[], None] | None = None) -> T:
+def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[], None] | None = None) -> T:
     """Return what *function* returns, or raise what it raises; after the timeout, abandon it and raise Unresponsive.
 
     It runs in a daemon thread, which cannot keep the process alive. *notice* is called during a long wait.
@@ -62,8 +62,8 @@ def in_time(function: Callable[[], T], patience: Patience, *, notice: Callable[[
 
     thread = threading.Thread(target=run, name="xapi-service", daemon=True)
     thread.start()
-    begin = patience.left()
-    while (left := patience.left()) > 0:
+    begin = limit.left()
+    while (left := limit.left()) > 0:
         thread.join(min(left, _SLICE))
         if not thread.is_alive():
             if errors:
@@ -88,18 +88,18 @@ class ExclusiveAccess:
         self._failure: Unresponsive | None = None
 
     @contextmanager
-    def granted(self) -> Iterator[Patience]:
+    def granted(self) -> Iterator[TimeLimit]:
         """Exclude other processes; yield the time that the access may take. Raises Unresponsive."""
         if self._failure is not None:
             raise self._failure
-        patience, touched = Patience(self._limit), self._lock.modified_at()
+        limit, touched = TimeLimit(self._limit), self._lock.modified_at()
 
         def left() -> float:
             nonlocal touched
             if (latest := self._lock.modified_at()) != touched:
                 touched = latest
-                patience.renew()
-            return patience.left()
+                limit.renew()
+            return limit.left()
 
         with ExitStack() as stack:
             try:
@@ -110,9 +110,9 @@ class ExclusiveAccess:
                 raise self._failure from None
             except LockUnavailable as error:
                 self._on_lock_failure(error)
-            patience.renew(_MIN_TIME)
+            limit.renew(_MIN_TIME)
             try:
-                yield patience
+                yield limit
             except Unresponsive as error:
                 self._failure = error
                 raise

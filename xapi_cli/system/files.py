@@ -207,7 +207,7 @@ class Replacement:
             self.file, self._new = open(descriptor, "w+b"), new  # noqa: SIM115 - the same
 
     def write(self, data: bytes) -> None:
-        """Write all of *data*, also to a pipe that does not block."""
+        """Write all of *data*, even to a pipe that does not block."""
         rest = memoryview(data)
         while rest:
             written = self.file.write(rest)

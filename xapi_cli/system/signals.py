@@ -1,7 +1,7 @@
 """Signals: Ctrl-C, SIGTERM and SIGHUP terminate a command, and so does the alarm of --max-time.
 
 Each raises an exception in the main thread, which unwinds the stack: temporary files are removed, and the terminal's
-echo is turned on again. Cleanup that takes too long is cut off.
+echo is turned on again. Cleanup has a timeout.
 """
 
 import os

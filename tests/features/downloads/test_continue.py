@@ -1,4 +1,4 @@
-"""`request -o FILE --continue`: a download that broke off goes on where it stopped."""
+"""`request -o FILE --continue`: a download that was interrupted continues where it stopped."""
 
 import json
 import os

@@ -58,11 +58,11 @@ Data = Annotated[str | None, typer.Option("--data", "-d", metavar="'{}'", help="
 Method = Annotated[str | None, typer.Option("--request", "-X", metavar="METHOD", help="The METHOD.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
 Fields = Annotated[str | None, typer.Option("--fields", metavar="LIST", help="The columns, such as id,owner.email.")]
-Full = Annotated[bool, typer.Option("--full", help="Print the lines of `batch`, also for failures.")]
+Full = Annotated[bool, typer.Option("--full", help="Print the lines of `batch`, including those for failures.")]
 OutputFile = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Replace FILE if every row succeeded.")
 ]
-Partial = Annotated[bool, typer.Option("--partial", help="Replace FILE also if some rows failed.")]
+Partial = Annotated[bool, typer.Option("--partial", help="Replace FILE even if some rows failed.")]
 Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", metavar="N", min=1, max=500, help="Requests in flight: 16 for GET, otherwise 1."),

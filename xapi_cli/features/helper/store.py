@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from xapi_cli.errors import StoreError, UsageError
 from xapi_cli.hints import Option, Run
 from xapi_cli.store import chunked
-from xapi_cli.store.access import ExclusiveAccess, Patience, Unresponsive
+from xapi_cli.store.access import ExclusiveAccess, TimeLimit, Unresponsive
 from xapi_cli.store.chunked import HEAD, ItemRejected, NotStored
 from xapi_cli.store.protocol import NoBackend, StoreOptions
 from xapi_cli.system import programs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CHUNK_SIZE = 2500  # characters; the helper `wincred` stores 2,560 bytes at most
-_PATIENCE = 3  # times the usual timeout: a helper starts several programs
+_TIMEOUT_FACTOR = 3  # times the usual timeout: a helper starts several programs
 _PROBE = Identity("https://probe", "probe")
 _MAX_OUTPUT = 1024 * 1024  # bytes; a record has at most a quarter of this
 _NOT_FOUND = b"credentials not found in native keychain"
@@ -60,7 +60,7 @@ class HelperStore:
         self._path = helper if os.path.isabs(helper) else f"docker-credential-{helper}"
         self.backend = printable(os.path.basename(self._path))  # the name of the program
         self._options = options
-        self._access = ExclusiveAccess("helper", options._replace(timeout=_PATIENCE * options.timeout))
+        self._access = ExclusiveAccess("helper", options._replace(timeout=_TIMEOUT_FACTOR * options.timeout))
 
     def probe(self) -> None:
         """Store a text, read it and erase it; raise StoreError on failure. If it cannot be erased, only warn."""
@@ -105,8 +105,8 @@ class HelperStore:
     def _with_items(self, identity: Identity, operation: "Callable[[_Items], T]") -> T:
         """Return the result of *operation* on the items of *identity*, while no other xapi process uses the helper."""
         try:
-            with self._access.granted() as patience:
-                program = _Program(self._path, self.backend, self._options, patience)
+            with self._access.granted() as limit:
+                program = _Program(self._path, self.backend, self._options, limit)
                 return operation(_Items(program, identity))
         except Unresponsive as error:
             problem, hint = f"{self.backend} {error}", "unlock its password store, or stop it if it hangs"
@@ -160,10 +160,10 @@ class HelperFailed(StoreError):
 
 
 class _Program:
-    """The helper at *path*, whose calls together have *patience*; it may prompt if the user is present."""
+    """The helper at *path*, whose calls together have *limit*; it may prompt if the user is present."""
 
-    def __init__(self, path: str, name: str, options: StoreOptions, patience: Patience) -> None:
-        self._path, self._name, self._options, self._patience = path, name, options, patience
+    def __init__(self, path: str, name: str, options: StoreOptions, limit: TimeLimit) -> None:
+        self._path, self._name, self._options, self._limit = path, name, options, limit
 
     def run(self, action: str, text: str) -> bytes | None:
         """Return what the helper prints for *action* with *text* in its stdin, or None if it found no credentials."""
@@ -175,7 +175,7 @@ class _Program:
             in_background=self._options.unlock_wait is None,
         )
         try:
-            output, code = programs.run(call, self._patience.left)
+            output, code = programs.run(call, self._limit.left)
         except subprocess.TimeoutExpired:
             raise Unresponsive("did not respond in time") from None
         except FileNotFoundError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xapi_cli.auth.passwords import from_command
 from xapi_cli.errors import LoginNeeded, StoreError, UsageError
 from xapi_cli.hints import Run
-from xapi_cli.store.access import Patience, Unresponsive, in_time
+from xapi_cli.store.access import TimeLimit, Unresponsive, in_time
 from xapi_cli.store.login_session import Failures, LoginSession
 from xapi_cli.store.protocol import AnotherLoggedIn, LockLost, StoreOptions
 from xapi_cli.system.lock import LockTimeout
@@ -122,12 +122,12 @@ class RedisStore:
         return f"{self._prefix}:{account}:{name}"
 
     def run(self, command: "Callable[[Redis], Any]") -> Any:
-        """Return what *command* returns; raise StoreError if it fails, or takes too long."""
+        """Return what *command* returns; raise StoreError if it fails or times out."""
         if time.monotonic() < self._failed_at + _ANOTHER_TRY:
             raise self._failure
         try:
             client = self._client = self._client or self._connected()
-            return in_time(lambda: command(client), Patience(self._options.timeout))
+            return in_time(lambda: command(client), TimeLimit(self._options.timeout))
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - redis-py raises exceptions of several libraries

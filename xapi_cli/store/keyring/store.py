@@ -123,9 +123,9 @@ class KeyringStore:
             with _surroundings(self._options.environ):
                 if self._backend is None:  # imports are work of this process, and may take long on a busy machine
                     self._backend = self._backends.known()
-                with self._access.granted() as patience:
+                with self._access.granted() as limit:
                     notice = self._warn_of_waiting if self._options.unlock_wait else None
-                    return in_time(operate, patience, notice=notice)
+                    return in_time(operate, limit, notice=notice)
         except StoreError:
             raise
         except Unresponsive as error:
