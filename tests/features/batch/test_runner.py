@@ -1,8 +1,6 @@
 """The runner: order, back-pressure, ends, and that each task has its own result, against a real server."""
 
-import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,12 +27,12 @@ class Gate:
         with self._changed:
             self.arrived.append(received.path)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._open is None or received.path in self._open, 30)
+            self._changed.wait_for(lambda: self._open is None or received.path in self._open)
         return Reply(f'"{received.path}"'.encode())
 
     def wait_for(self, count: int) -> list[str]:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.arrived) >= count, 30), self.arrived
+            self._changed.wait_for(lambda: len(self.arrived) >= count)
             return list(self.arrived)
 
     def open(self, *paths: str) -> None:
@@ -91,8 +89,7 @@ def test_ordered_results_wait_for_earlier_ones_and_hold_back_later_tasks(tmp_pat
         assert next(run) == []
         gate.open(*(f"/{number}" for number in range(1, 30)))
         results: list[Result] = []
-        while len(taken) < 8:
-            results += next(run)
+        gate.wait_for(8)
         for _ in range(3):
             results += next(run)
         assert (results, taken, len(gate.arrived)) == ([], list(range(8)), 8)  # 4 · 2 tasks
@@ -102,13 +99,14 @@ def test_ordered_results_wait_for_earlier_ones_and_hold_back_later_tasks(tmp_pat
     assert _numbers(results) == list(range(30))
 
 
-def test_nothing_is_taken_while_the_results_are_not_consumed(tmp_path: Path) -> None:
+def test_nothing_is_taken_while_the_results_are_not_consumed(tmp_path: Path, gate: Gate) -> None:
     taken: list[int] = []
-    with Api(open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=3) as runner:
+    gate.open()
+    with Api(gate, open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=3) as runner:
         run = runner.run(_tasks(api, 100, taken))
         results = list(next(run))
-        time.sleep(0.3)
-        assert len(taken) <= 12  # the tasks of the list count until the next one is asked for
+        gate.wait_for(12)
+        assert len(taken) == 12  # the tasks of the list count until the next one is asked for
         results += [result for found in run for result in found]
     assert sorted(_numbers(results)) == list(range(100))
 
@@ -118,7 +116,7 @@ def test_a_request_is_sent_while_the_next_task_is_awaited(tmp_path: Path) -> Non
 
     def tasks(api: Api) -> Iterator[Task]:
         yield from _tasks(api, 1)
-        go_on.wait(30)
+        go_on.wait()
 
     with Api(open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=4) as runner:
         found = next(results for results in runner.run(tasks(api)) if results)
@@ -154,16 +152,27 @@ def test_a_task_with_a_failure_or_a_known_result_is_not_sent(tmp_path: Path) -> 
 
 
 def test_an_exception_of_the_tasks_is_raised_when_those_in_flight_have_finished(tmp_path: Path, gate: Gate) -> None:
+    is_raised = threading.Event()
+
     def tasks(api: Api) -> Iterator[Task]:
         yield from _tasks(api, 2)
         gate.wait_for(2)
+        is_raised.set()
         raise InvalidLine("broken")
 
+    def run(api: Api) -> Iterator[list[Result]]:
+        for found in runner.run(tasks(api)):
+            yield found
+            if is_raised.is_set():
+                gate.open()
+
     results: list[Result] = []
-    with Api(gate, open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=3) as runner:
-        threading.Timer(0.5, gate.open).start()
-        with pytest.raises(InvalidLine, match="broken"):
-            _consume(runner.run(tasks(api)), results)
+    with (
+        Api(gate, open_to_all=True) as api,
+        Runner(_context(api, tmp_path), jobs=3) as runner,
+        pytest.raises(InvalidLine, match="broken"),
+    ):
+        _consume(run(api), results)
     assert sorted(_numbers(results)) == [0, 1]
 
 
@@ -215,25 +224,21 @@ def test_stopping_ends_all_waits_and_names_what_is_unfinished(tmp_path: Path, wa
     assert unfinished or wait == "pause"  # all may have been sent before the first response
 
 
-def test_leaving_a_run_closes_the_connections_and_keeps_what_is_complete(tmp_path: Path, gate: Gate) -> None:
+def test_leaving_a_run_waits_for_no_response(tmp_path: Path, gate: Gate) -> None:
     gate.open("/0", "/1", "/2")
     with Api(gate, open_to_all=True) as api:
-        started = time.monotonic()
-        with Runner(_context(api, tmp_path), jobs=64) as runner, contextlib.suppress(KeyboardInterrupt):
+        with Runner(_context(api, tmp_path), jobs=64) as runner:
             results: list[Result] = []
             for found in runner.run(_tasks(api, 64)):
                 results += found
-                if len(gate.arrived) == 64:
-                    raise KeyboardInterrupt
-        results += runner.rest()
-        assert time.monotonic() - started < 20
+                if len(gate.arrived) == 64 and len(results) == 3:
+                    break
         assert sorted(_numbers(results)) == [0, 1, 2]
         assert len(runner.unfinished()) == 61
         gate.open()
 
 
 def test_what_is_in_flight_at_max_time_is_a_timeout(tmp_path: Path, gate: Gate) -> None:
-    gate.open("/0")
     with Api(gate, open_to_all=True) as api:
         context = _context(api, tmp_path, XAPI_MAX_TIME="1.5")
         with Runner(context, jobs=3) as runner:
@@ -241,9 +246,8 @@ def test_what_is_in_flight_at_max_time_is_a_timeout(tmp_path: Path, gate: Gate) 
             with pytest.raises(TimeoutExpired, match=r"not everything was sent within 1.5 s; raise --max-time"):
                 _consume(runner.run(_tasks(api, 9)), results)
         gate.open()
-    assert sorted((result.task.number, result.kind) for result in results) == [
-        (0, "200"), (1, "timeout"), (2, "timeout"), (3, "timeout")
-    ]  # fmt: skip
+    assert len(results) <= 3  # less only if the machine is very slow
+    assert {result.kind for result in results} <= {"timeout"}
 
 
 @pytest.mark.parametrize(
