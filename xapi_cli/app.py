@@ -19,6 +19,7 @@ from xapi_cli.system import signals
 if TYPE_CHECKING:
     from xapi_cli.context import Context
 
+_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 _AUTHENTICATION, _CONFIGURATION = "Authentication", "Configuration and help"
 _HEADINGS = (_AUTHENTICATION, REQUESTS, _CONFIGURATION, TESTING)
 COMMANDS: Mapping[str, Command] = {
@@ -206,10 +207,10 @@ def _take_environ() -> Mapping[str, str]:
     Libraries start processes, which would inherit the secrets, and run code from directories below a relative home.
     """
     from xapi_cli.settings.table import SECRET_VARIABLES
-    from xapi_cli.system.files import relative_homes
 
     environ = dict(os.environ)
-    for name in (*SECRET_VARIABLES, *relative_homes(environ)):
+    relative = [name for name in _HOMES if not os.path.isabs(environ.get(name, ""))]
+    for name in (*SECRET_VARIABLES, *relative):
         os.environ.pop(name, None)
     return environ
 

@@ -38,12 +38,9 @@ class Config(NamedTuple):
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """Return the path of `config.toml`, which may not exist.
-
-    Raises UsageError if XAPI_CONFIG_DIR is relative and the current directory was deleted.
-    """
-    if chosen := files.chosen_directory(environ, _VARIABLE):
-        return chosen / "config.toml"
+    """Return the path of `config.toml`, which may not exist."""
+    if chosen := environ.get(_VARIABLE):
+        return Path(chosen).absolute() / "config.toml"
     variable, default = ("APPDATA", "AppData/Roaming") if sys.platform == "win32" else ("XDG_CONFIG_HOME", ".config")
     return files.base_directory(environ, variable, default) / "xapi" / "config.toml"
 

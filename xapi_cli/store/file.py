@@ -20,7 +20,7 @@ class FileStore:
     def probe(self) -> None:
         """Raise StoreError unless a file of the usual record size can be written."""
         with self._errors("write", self._directory.file("probe")):
-            self._directory.probe(4096)
+            self._directory.probe()
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""

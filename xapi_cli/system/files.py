@@ -12,7 +12,6 @@ that, only this user can have created what is in them, so links are followed and
 import errno
 import os
 import re
-import select
 import stat
 import sys
 import time
@@ -20,20 +19,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self, TypeVar, cast
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.system.render import pasteable, printable
+from xapi_cli.system.standard_streams import write_all
 
-_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 _STATE_VARIABLE = "XAPI_STATE_DIR"
-_DESCRIPTOR = re.compile(r"/dev/(?:fd/(\d+)|(stdout)|(stderr))|/proc/self/fd/(\d+)")
+_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}  # opening them by name would begin at the start of the file
 _NOT_REPLACEABLE = frozenset({errno.EACCES, errno.EBUSY, errno.EOPNOTSUPP, errno.EPERM, errno.EROFS})
-_ACL = "system.posix_acl_access"
 _RETRY_TIMEOUT, _RETRY_INTERVAL = 2.0, 0.02  # seconds
 _MAX_BASE = 50  # characters of the name of a file that the name of its replacement has
-_MAX_RETRIES = 10
 _T = TypeVar("_T")
 
 
@@ -42,20 +38,11 @@ class Unsafe(UsageError):
 
 
 def home() -> Path:
-    """Return the home directory: HOME if it is an absolute path, else the one in the password database."""
-    if sys.platform != "win32" and not os.path.isabs(os.environ.get("HOME", "")):
-        import pwd
-
-        with suppress(KeyError):
-            if os.path.isabs(listed := pwd.getpwuid(os.getuid()).pw_dir):
-                return Path(listed)
-        return Path("/nonexistent")
-    return Path.home()
-
-
-def relative_homes(environ: Mapping[str, str]) -> list[str]:
-    """Return the home and XDG variables that are set but do not contain an absolute path."""
-    return [name for name in _HOMES if name in environ and not Path(environ[name]).is_absolute()]
+    """Return the home directory; one that does not exist if the user has none, or HOME is relative."""
+    with suppress(RuntimeError):  # neither HOME nor an entry in the password database
+        if (found := Path.home()).is_absolute():
+            return found
+    return Path("/nonexistent")
 
 
 def base_directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
@@ -65,25 +52,10 @@ def base_directory(environ: Mapping[str, str], variable: str, default: str) -> P
     return chosen if chosen.is_absolute() else home() / default
 
 
-def chosen_directory(environ: Mapping[str, str], variable: str) -> Path | None:
-    """Return the absolute path of the directory that *variable* names, None without one.
-
-    Raises UsageError if it is relative and the current directory was deleted.
-    """
-    if not (chosen := environ.get(variable)):
-        return None
-    try:
-        return Path(chosen).absolute()
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{variable} is relative, and the current directory does not exist", hint="set it to an absolute path"
-        ) from error
-
-
 def state_directory(environ: Mapping[str, str]) -> Path:
     """Return the path of the state directory, for locks, the file store and the index of accounts."""
-    if chosen := chosen_directory(environ, _STATE_VARIABLE):
-        return chosen / "xapi"
+    if chosen := environ.get(_STATE_VARIABLE):
+        return Path(chosen).absolute() / "xapi"
     if sys.platform == "win32":
         return base_directory(environ, "LOCALAPPDATA", "AppData/Local") / "xapi"
     if sys.platform == "darwin":
@@ -103,7 +75,7 @@ def comparable(name: str) -> str:
 
 def is_trusted(status: os.stat_result) -> bool:
     """Return whether the file with the status *status* belongs to this user or to root."""
-    return sys.platform == "win32" or status.st_uid in (0, os.geteuid()) or status.st_uid == _owner_for_root()
+    return sys.platform == "win32" or status.st_uid in (0, os.geteuid())
 
 
 @lru_cache(maxsize=32)  # an exception is not cached: what it reports may be fixed meanwhile
@@ -153,16 +125,6 @@ def _has_others(group: int) -> bool:
     return True
 
 
-@cache
-def _owner_for_root() -> int | None:
-    """Return the owner that files of root have in a user namespace without root; None if root is root."""
-    try:
-        with open("/proc/self/uid_map") as ids, open("/proc/sys/kernel/overflowuid") as overflow:
-            return None if any(line.split()[1] == "0" for line in ids) else int(overflow.read())
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 class Replacement:
     """The new content of the file *name*: write it; `commit` puts it in place, otherwise nothing changes.
 
@@ -174,29 +136,27 @@ class Replacement:
     file: BinaryIO
 
     def __init__(self, name: str | Path, *, mode: int = 0o666, is_own: bool = False, sync: bool = False) -> None:
-        self.is_direct = False  # whether the target is not a regular file
         self.name, self._mode, self._is_own, self._sync = str(name), mode, is_own, sync
         self._target = os.path.realpath(name)  # a symbolic link stays
+        self._is_direct = False  # whether the target is not a regular file
         self._new: str | None = None  # the path of the new file, if it has one
 
     def open(self) -> None:
         """Open the new file; a failure needs no cleanup."""
-        if (number := _descriptor_in(self.name)) is not None:  # opening it by name would reset its offset
-            self.file, self.is_direct = open(os.dup(number), "wb", buffering=0), True  # noqa: SIM115 - `close` does
-            return
-        if not self.name or self.name.endswith((os.sep, "/")):
-            open(self.name, "wb").close()  # fails with the reason
-        old = _status(self._target)
-        if old is not None and not stat.S_ISREG(old.st_mode):
-            self.file, self.is_direct = open(os.open(self.name, os.O_WRONLY), "wb", buffering=0), True  # noqa: SIM115 - `close` does
+        old, number = _status(self._target), _STREAMS.get(self.name)
+        if self.name.endswith((os.sep, "/")):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if number is not None or (old is not None and not stat.S_ISREG(old.st_mode)):
+            descriptor = os.open(self.name, os.O_WRONLY) if number is None else os.dup(number)
+            self.file, self._is_direct = open(descriptor, "wb", buffering=0), True  # noqa: SIM115 - `close` does
             return
         if old is not None and not os.access(self._target, os.W_OK):
             raise PermissionError(errno.EACCES, "the file is read-only")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
         directory, base = os.path.split(self._target)
         new = os.path.join(directory, f".{base[:_MAX_BASE]}.{os.urandom(8).hex()}.new")
+        mode = self._mode if old is None else self._mode & 0o600
         try:
-            descriptor = os.open(new, flags, self._mode if old is None else self._mode & 0o600)
+            descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except OSError as error:
             if old is None or error.errno not in _NOT_REPLACEABLE:
                 raise
@@ -208,19 +168,15 @@ class Replacement:
 
     def write(self, data: bytes) -> None:
         """Write all of *data*, even to a pipe that does not block."""
-        rest = memoryview(data)
-        while rest:
-            written = self.file.write(rest)
-            if written is None:  # the pipe is full
-                select.select([], [self.file], [])
-            rest = rest[written or 0 :]
+        if self._is_direct:
+            write_all(self.file.fileno(), data)
+        else:
+            self.file.write(data)
 
     def commit(self) -> None:
         """Put the content in place and close the file."""
-        if not self.is_direct:
+        if not self._is_direct:
             self.file.flush()
-            if self._sync:
-                os.fsync(self.file.fileno())
             put_in_place(self.file, self._new, self._target, keep_owner=not self._is_own, sync=self._sync)
             self._new = None
         self.file.close()
@@ -237,9 +193,7 @@ class Replacement:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -252,43 +206,39 @@ def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bo
     old = _status(target)
     if new is not None:
         try:
+            if sync:
+                os.fsync(file.fileno())
             if old is not None and keep_owner:
-                _adopt(file.fileno(), old, target)
+                _adopt(file.fileno(), old)
             if sys.platform == "win32":
                 file.close()  # Windows cannot rename an open file
             _retried(lambda: os.replace(new, target))
         except OSError as error:
-            if old is None or error.errno not in _NOT_REPLACEABLE:
+            if old is None or error.errno not in _NOT_REPLACEABLE or sys.platform == "win32":
                 raise
         else:
             file.close()
-            if sync:
-                _sync_directory(os.path.dirname(target))
             return
     from shutil import copyfileobj
 
-    with open(new, "rb") if file.closed and new is not None else file as source, open(target, "r+b") as copy:
-        source.seek(0)
+    with file, open(target, "r+b") as copy:
+        file.seek(0)
         copy.truncate()
-        copyfileobj(source, copy)
+        copyfileobj(file, copy)
         if sync:
             copy.flush()
             os.fsync(copy.fileno())
     if new is not None:
-        _retried(lambda: os.unlink(new))
+        os.unlink(new)
 
 
-def _adopt(descriptor: int, old: os.stat_result, path: str) -> None:
-    """Give the open file the owner, group and mode of *old*, the status of *path*; raises OSError."""
-    if sys.platform == "win32":
-        return
-    if sys.platform == "linux" and _ACL in os.listxattr(path):  # without its list, the mode would let in more users
-        raise OSError(errno.EOPNOTSUPP, "the file has an access control list")
-    new = os.fstat(descriptor)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    if (mode := stat.S_IMODE(old.st_mode) & 0o777) != stat.S_IMODE(new.st_mode):
-        os.fchmod(descriptor, mode)
+def _adopt(descriptor: int, old: os.stat_result) -> None:
+    """Give the open file the owner, group and mode of *old*; raises OSError."""
+    if sys.platform != "win32":
+        new = os.fstat(descriptor)
+        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 @contextmanager
@@ -307,28 +257,11 @@ def write_error(name: str, error: OSError | ValueError) -> OutputError:
     return OutputError(f"{shown} cannot be written: {reason}", hint="choose another file")
 
 
-def _descriptor_in(name: str) -> int | None:
-    """Return the file descriptor of this process that *name* denotes, None if it denotes none."""
-    if (found := _DESCRIPTOR.fullmatch(name)) is None:
-        return None
-    return 1 if found[2] else 2 if found[3] else int(found[1] or found[4])
-
-
 def _status(path: str) -> os.stat_result | None:
     try:
         return os.stat(path)
     except FileNotFoundError:
         return None
-
-
-def _sync_directory(path: str) -> None:
-    if sys.platform != "win32":
-        with suppress(OSError):  # some network and FUSE file systems do not support it
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def _retried(action: Callable[[], _T]) -> _T:
@@ -405,12 +338,13 @@ class StateDirectory:
                 if is_old(file, file.path.stat().st_mtime):
                     _retried(file.path.unlink)
 
-    def probe(self, size: int = 0) -> None:
-        """Raise OSError unless a file of *size* bytes can be written in the directory, which is created."""
-        probe = self.file("probe")
-        probe.replace(bytes(size))
-        with suppress(FileNotFoundError):  # another process removed it
-            _retried(probe.path.unlink)
+    def probe(self) -> None:
+        """Raise OSError unless a file of the usual size can be written in the directory, which is created."""
+        from tempfile import TemporaryFile
+
+        self.make()
+        with TemporaryFile(dir=self.path) as probe:
+            probe.write(bytes(4096))
 
 
 class StateFile(NamedTuple):
@@ -435,19 +369,14 @@ class StateFile(NamedTuple):
     def open(self, flags: int, *, make: bool = True) -> int:
         """Return the descriptor of the file, opened with *flags*, after setting its mode to 0600.
 
-        With *make*, missing directories are created. Raises OSError if it is not a regular file.
+        With *make*, missing directories are created.
         """
         if make:
             self.directory.make()
         else:
             self.directory.check()
-        for flag in ("O_NONBLOCK", "O_BINARY", "O_NOINHERIT"):  # opening a FIFO would block
-            flags |= getattr(os, flag, 0)
         descriptor = _retried(lambda: os.open(self.path, flags, 0o600))
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", str(self.path))
         if sys.platform != "win32" and stat.S_IMODE(status.st_mode) != 0o600:
             with suppress(OSError):  # a read-only file system, or one without permissions
                 os.fchmod(descriptor, 0o600)
@@ -459,29 +388,20 @@ class StateFile(NamedTuple):
         With *sync*, the data is on disk when this returns.
         """
         self.directory.make()
-        for _ in range(_MAX_RETRIES):
-            self._remove_unfinished()
-            with suppress(FileNotFoundError), Replacement(self.path, mode=0o600, is_own=True, sync=sync) as new:
-                new.file.write(data)
-                new.commit()
-                return
-        raise FileNotFoundError(errno.ENOENT, "other processes write it", str(self.path))
+        with Replacement(self.path, mode=0o600, is_own=True, sync=sync) as new:
+            new.write(data)
+            new.commit()
 
     def remove(self) -> bool:
-        """Remove the file, and what killed writers of it left; return whether it existed."""
-        self._remove_unfinished()
+        """Remove the file, and the replacements that killed writers left; return whether it existed."""
+        for unfinished in self.directory.files(re.escape(f".{self.name[:_MAX_BASE]}.") + r"[0-9a-f]{16}\.new"):
+            with suppress(OSError):
+                unfinished.path.unlink()
         try:
             _retried(self.path.unlink)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        _sync_directory(str(self.directory.path))
         return True
-
-    def _remove_unfinished(self) -> None:
-        """Remove the replacements of killed writers; one that is still running, which has no lock, tries again."""
-        for unfinished in self.directory.files(re.escape(f".{self.name[:_MAX_BASE]}.") + r"[0-9a-f]{16}\.new"):
-            with suppress(OSError):
-                unfinished.path.unlink()
 
     def touch(self) -> None:
         """Set the access and modification times of the file to now."""
