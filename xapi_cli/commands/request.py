@@ -63,7 +63,6 @@ def request(ctx: typer.Context, arguments: Arguments) -> None:
       name=value       JSON string field
       name:=JSON       JSON field of any type
       name[key]=value  member of an object
-      name[0]=value    element of an array
       name[]=value     element appended to an array
       name=@file       field with the content of a file
       name:=@file      field with the JSON in a file

@@ -1,28 +1,32 @@
-"""The display of a body: indented JSON; on a terminal, text without control sequences, or a note on binary data.
+"""The display of a body on a terminal: indented JSON, text without control sequences, or a note on binary data.
 
-A terminal gets text only, and a single JSON document up to a limit is indented as a whole.
+A single JSON document up to a limit is indented as a whole: numbers, the order of names and duplicate names do not
+change, control characters become JSON escapes, and escapes of readable characters become these characters.
 """
 
 import json
 import re
-from codecs import IncrementalDecoder, getincrementaldecoder
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
+from io import IncrementalNewlineDecoder
 from itertools import chain
 
 from xapi_cli.errors import XapiError
-from xapi_cli.request.json.pretty import formatted, pretty
+from xapi_cli.request.json_values import InvalidValue, check
 from xapi_cli.request.media_types import codec_of, is_record_stream
-from xapi_cli.system.render import escape_json, printable, size
+from xapi_cli.system.render import escape_json, is_readable, printable, size
 
-MAX_INDENTED = 4 * 1024 * 1024  # bytes; a larger document is shown unformatted, as it arrives
-_MAX_PROBED = 64 * 1024  # bytes; a body that is valid JSON up to here is treated as such
+MAX_INDENTED = 4 * 1024 * 1024  # characters; a larger document is shown unformatted, as it arrives
+_MAX_INDENT = 40  # levels; without a limit, deeply nested JSON would grow to many times its size
 _KEPT_CHARACTERS = "\n\t"
 _BINARY = re.compile(
     r"\s*(image/(?!svg)|audio/|video/|font/|application/(pdf|zip|gzip|x-(gzip|tar|bzip2?|xz|7z-compressed))\s*(;|$))",
     re.IGNORECASE,
 )
-# The beginning of a literal, of a part of a number or of an escape, at which a decoder reports an error.
-_BEGINNING = re.compile(r"\s*(?:|t|tr|tru|f|fa|fal|fals|n|nu|nul|[-.]|[eE][+-]?|[\\u0-9a-fA-F]{0,10})\s*")
+_MAY_BE_DOCUMENT = re.compile(r"\s*(?:[{\[]|$)")
+_RESET, _KEY, _STRING, _NUMBER, _WORD = "\x1b[0m", "\x1b[1;34m", "\x1b[32m", "\x1b[36m", "\x1b[35m"
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
 
 
 def displayed(
@@ -35,128 +39,89 @@ def displayed(
 ) -> Iterator[str]:
     """Yield the text that a terminal shows for the body in *chunks*; report to *note* what is not shown.
 
-    Text and JSON are detected from the bytes, unless *content_type* is that of a
-    stream of records. Its charset is used only if the bytes are not valid UTF-8.
-    A body that is not a single JSON document is shown as it arrives. Binary data,
-    which a type such as image/png or the bytes show, is read no further; *length*
-    is the size of the body, if it is known.
+    An object or array is shown when it is complete, unless *content_type* is that of a stream of records; other text is
+    shown as it arrives. Binary data, which a type such as image/png or the bytes show, is read no further; *length* is
+    the size of the body, if it is known.
     """
     if _BINARY.match(content_type):
         note(_binary(length))
         return
-    source, buffer = iter(chunks), bytearray()
-    is_whole = False
+    is_line_ended = True
     try:
-        is_json = not is_record_stream(content_type) and _starts_as_json(source, buffer)
-        if is_json:
-            is_whole = _buffer_rest(source, buffer, MAX_INDENTED)
-    except XapiError:  # the body is truncated: show what has arrived
-        yield from _stream([bytes(buffer)], codec_of(content_type), note, length)
-        raise
-    if is_json:
-        shown = pretty(buffer.decode("utf-8-sig"), colors=colors) if is_whole and _is_text(buffer) else None
-        if not is_whole:
-            note(f"JSON of more than {size(MAX_INDENTED)} is not indented; pipe it into jq")
-        if shown is not None:
-            yield from shown
+        for part in _shown(_decoded(chunks, content_type), content_type, colors=colors, note=note):
+            yield part
+            is_line_ended = part.endswith("\n")
+    except (UnicodeError, XapiError) as error:
+        if not is_line_ended:
             yield "\n"
-            return
-    yield from _stream(chain([bytes(buffer)], source), codec_of(content_type), note, length)
+        if isinstance(error, XapiError):  # the body is truncated
+            raise
+        note(_binary(length))
+        return
+    if not is_line_ended:
+        yield "\n"
 
 
-class Results:
-    """The results of a filter, one JSON value for each line, as a terminal shows them.
+def result_lines(lines: bytes, *, colors: bool) -> Iterator[str]:
+    """Yield the text for complete *lines*, each of which is a result of a filter: a JSON value.
 
     A result that is a string is shown without quotes.
     """
-
-    def __init__(self, *, colors: bool) -> None:
-        self._colors = colors
-
-    def shown(self, lines: bytes) -> Iterator[str]:
-        """Yield the text for complete *lines*."""
-        for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
-            if line.startswith('"'):
-                text: str = json.loads(line, strict=False)
-                yield printable(text, keep=_KEPT_CHARACTERS)
-            elif len(line) > MAX_INDENTED:
-                yield escape_json(line)
-            else:
-                yield from formatted(line, colors=self._colors)
-            yield "\n"
-
-
-def _starts_as_json(source: Iterator[bytes], buffer: bytearray) -> bool:
-    """Move data from *source* to *buffer*; return whether it may be the beginning of a single JSON document."""
-    decode, text = getincrementaldecoder("utf-8-sig")().decode, ""
-    checked = 0  # characters; the next check is at twice as many, because a body may arrive in very small parts
-    for chunk in source:
-        buffer.extend(chunk)
-        if (part := _decoded(decode, chunk)) is None:
-            return False
-        text += part
-        if len(text) >= 2 * checked:
-            checked = len(text)
-            if "\0" in text or not _may_continue(text):
-                return False
-        if len(buffer) >= _MAX_PROBED:
-            break
-    return True
-
-
-def _may_continue(text: str) -> bool:
-    """Return whether *text* is a JSON document or the beginning of one."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated") or bool(_BEGINNING.fullmatch(text, error.pos))
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _buffer_rest(source: Iterator[bytes], buffer: bytearray, limit: int) -> bool:
-    """Move *source* to *buffer*, up to *limit* bytes; return whether *source* is exhausted."""
-    while len(buffer) <= limit:
-        chunk = next(source, None)
-        if chunk is None:
-            return True
-        buffer.extend(chunk)
-    return False
-
-
-def _is_text(buffer: bytearray) -> bool:
-    try:
-        buffer.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _stream(
-    chunks: Iterable[bytes], charset: str | None, note: Callable[[str], None], length: int | None
-) -> Iterator[str]:
-    text = _BodyText(charset)
-    ended, held_back = True, ""
-    for chunk in chunks:
-        part = text.of(chunk)
-        if part is None:
-            if not ended:
-                yield "\n"
-            note(_binary(length))
-            return
-        part = held_back + part
-        held_back = "\r" if part.endswith("\r") else ""  # possibly the first half of \r\n
-        if part := _printable_text(part.removesuffix("\r")):
-            yield part
-            ended = part.endswith("\n")
-    if last := _printable_text(held_back + text.end()):
-        yield last
-        ended = False
-    if text.is_truncated:
-        note("the body ends in the middle of a character")
-    if not ended:
+    for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
+        if line.startswith('"'):
+            text: str = json.loads(line, strict=False)
+            yield printable(text, keep=_KEPT_CHARACTERS)
+        elif len(line) > MAX_INDENTED:
+            yield escape_json(line)
+        else:
+            yield from indented(line, colors=colors)
         yield "\n"
+
+
+def _decoded(chunks: Iterable[bytes], content_type: str) -> Iterator[str]:
+    """Yield the text of *chunks*; raises UnicodeError if it is binary."""
+    codec = codec_of(content_type) or "utf-8"
+    decoder = getincrementaldecoder("utf-8-sig" if codec == "utf-8" else codec)()
+    lines = IncrementalNewlineDecoder(decoder, translate=True)
+    for chunk in chain(chunks, [b""]):
+        text = lines.decode(chunk, final=not chunk)
+        if "\0" in text:
+            raise UnicodeError
+        if text:
+            yield text
+
+
+def _shown(texts: Iterator[str], content_type: str, *, colors: bool, note: Callable[[str], None]) -> Iterator[str]:
+    buffered: list[str] = []
+    count, is_complete = 0, False
+    try:
+        while not is_record_stream(content_type) and count <= MAX_INDENTED:
+            if (text := next(texts, None)) is None:
+                is_complete = True
+                break
+            buffered.append(text)
+            count += len(text)
+            if not _MAY_BE_DOCUMENT.match(buffered[0]):
+                break
+    except XapiError:  # show what has arrived
+        yield printable("".join(buffered), keep=_KEPT_CHARACTERS)
+        raise
+    if is_complete and _is_json("".join(buffered)):
+        yield from indented("".join(buffered), colors=colors)
+        yield "\n"
+        return
+    if count > MAX_INDENTED:
+        note(f"JSON of more than {size(MAX_INDENTED)} is not indented; pipe it into jq")
+    for text in chain(buffered, texts):
+        yield printable(text, keep=_KEPT_CHARACTERS)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        check(text)
+    except InvalidValue:
+        return False
+    return True
 
 
 def _binary(length: int | None) -> str:
@@ -164,47 +129,45 @@ def _binary(length: int | None) -> str:
     return f"binary body, {amount}not shown; use -o FILE, or a pipe"
 
 
-class _BodyText:
-    """Decode a body as UTF-8; from the first invalid chunk on, use *charset*, if there is one."""
-
-    def __init__(self, charset: str | None) -> None:
-        self._charset = charset
-        self._decoder: IncrementalDecoder = getincrementaldecoder("utf-8-sig")()
-        self._is_wide = False  # UTF-16 or UTF-32: characters may contain NUL bytes
-
-    def of(self, chunk: bytes) -> str | None:
-        """Return the text of the next *chunk*, or None if it is binary."""
-        text = None if b"\0" in chunk and not self._is_wide else _decoded(self._decoder.decode, chunk)
-        if text is not None and "\0" not in text:
-            return text
-        buffer = self._decoder.getstate()[0]
-        return self.of(buffer + chunk) if self._switch_to_declared_charset() else None
-
-    def end(self) -> str:
-        """Return the text of trailing bytes that are an incomplete UTF-8 character but valid in the charset."""
-        buffer = self._decoder.getstate()[0]
-        return (self.of(buffer) or "") if buffer and self._switch_to_declared_charset() else ""
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether the body ends with an incomplete character."""
-        return bool(self._decoder.getstate()[0])
-
-    def _switch_to_declared_charset(self) -> bool:
-        if self._charset is None:
-            return False
-        self._decoder = getincrementaldecoder(self._charset)()
-        self._is_wide = self._charset.startswith(("utf-16", "utf-32"))
-        self._charset = None
-        return True
+def indented(text: str, *, colors: bool) -> Iterator[str]:
+    """Yield the valid JSON document *text* with indentation and colors, in many parts."""
+    levels: list[str] = []  # an open { or [ for each level
+    expects_name = has_opened = False  # in an object, the next string is a name; the last token was { or [
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if has_opened and token not in "}]":
+            yield _line_break(levels)
+        if token in "{[":
+            levels.append(token)
+            yield token
+        elif token in "}]":
+            levels.pop()
+            yield token if has_opened else _line_break(levels) + token
+        elif token == ",":
+            yield "," + _line_break(levels)
+        elif token == ":":
+            yield ": "
+        else:
+            yield _scalar(token, is_name=expects_name, colors=colors)
+        has_opened = token in "{["
+        expects_name = token == "{" or (token == "," and levels[-1] == "{")
 
 
-def _decoded(decode: Callable[[bytes], str], chunk: bytes) -> str | None:
-    try:
-        return decode(chunk)
-    except UnicodeError:  # UTF-16 without a byte order mark raises UnicodeError
-        return None
+def _line_break(levels: list[str]) -> str:
+    return "\n" + "  " * min(len(levels), _MAX_INDENT)
 
 
-def _printable_text(text: str) -> str:
-    return printable(text.replace("\r\n", "\n"), keep=_KEPT_CHARACTERS)
+def _scalar(token: str, *, is_name: bool, colors: bool) -> str:
+    shown = escape_json(_ESCAPE.sub(_unescaped, token) if "\\" in token else token)
+    if not colors:
+        return shown
+    color = _KEY if is_name else _STRING if token[0] == '"' else _WORD if token[0] in "tfn" else _NUMBER
+    return f"{color}{shown}{_RESET}"
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """Return the character of *escape* if it is readable and need not be escaped."""
+    if escape[0][1] != "u":
+        return "/" if escape[0] == "\\/" else escape[0]
+    character: str = json.loads(f'"{escape[0]}"')
+    return character if len(character) == 1 and is_readable(character) and character not in '"\\' else escape[0]

@@ -31,16 +31,12 @@ _ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@fil
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the body: *text*, or the content of the file at *path*; *is_json* marks a JSON value, not a string.
-
-    *written* is the name with its backslashes, if it may be a path (see `nested_json`); otherwise, it is empty.
-    """
+    """A field of the body: *text*, or the content of the file at *path*; *is_json* marks a JSON value, not a string."""
 
     name: str
     text: str | None = field(default=None, repr=False)
     path: str | None = None
     is_json: bool = False
-    written: str = ""
 
 
 class Upload(NamedTuple):
@@ -105,7 +101,7 @@ def is_item(argument: str) -> bool:
 
 def reads_as(argument: str, name: str, separator: str, value: str) -> bool:
     """Return whether *argument* is the ITEM of exactly this name, separator and value."""
-    return (parts := _split_item(argument)) is not None and parts[:3] == (name, separator, value)
+    return (parts := _split_item(argument)) is not None and parts == (name, separator, value)
 
 
 def file_position(argument: str) -> int | None:
@@ -184,12 +180,11 @@ def _is_letters(argument: str) -> bool:
 
 
 class _Split(NamedTuple):
-    """An ITEM; *written* is its *name* with the backslashes."""
+    """An ITEM."""
 
     name: str
     separator: str
     value: str
-    written: str
 
 
 def _split_item(argument: str) -> _Split | None:
@@ -199,7 +194,7 @@ def _split_item(argument: str) -> _Split | None:
     match = re.match(_NAME_AND_SEPARATOR, argument)
     if not match or "/" in match[1] or "?" in match[1]:
         return None
-    return _Split(re.sub(_ESCAPED, r"\1", match[1]), match[2], argument[match.end() :], match[1])
+    return _Split(re.sub(_ESCAPED, r"\1", match[1]), match[2], argument[match.end() :])
 
 
 def _item(argument: str, position: int) -> _Split:
@@ -220,7 +215,7 @@ def _item(argument: str, position: int) -> _Split:
 
 
 def _add(items: Items, item: _Split, position: int, read: Callable[[str], str] | None, *, check_json: bool) -> None:
-    name, separator, value, _ = item
+    name, separator, value = item
     where = f"argument {position} ({printable(name)})"
     is_in_file = separator in (":@", "==@")
     if is_in_file:
@@ -249,11 +244,11 @@ def _text_of_file(items: Items, item: _Split, where: str, read: Callable[[str], 
 
 
 def _field(item: _Split, where: str, *, check_json: bool) -> Field:
-    name, separator, value, written = item
+    name, separator, value = item
     is_json, is_path = separator.startswith(":"), separator.endswith("@")
     path = _file_name(value, where) if is_path else None
     text = None if is_path else _checked_json(value, where, name) if is_json and check_json else value
-    return Field(name, text, path, is_json, written if any(mark in written for mark in "[]\\") else "")
+    return Field(name, text, path, is_json)
 
 
 def _add_header(items: Items, name: str, value: str | None) -> None:
@@ -266,11 +261,11 @@ def _add_header(items: Items, name: str, value: str | None) -> None:
 
 
 def _checked_json(text: str, where: str, name: str) -> str:
-    from xapi_cli.request.json.syntax import InvalidJSON, check
+    from xapi_cli.request.json_values import InvalidValue, check
 
     try:
         check(text)
-    except InvalidJSON as error:
+    except InvalidValue as error:
         hint = f"for a string, write {printable(name)}=…"
         raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
     return text

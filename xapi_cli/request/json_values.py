@@ -1,12 +1,17 @@
-"""Read JSON values one at a time from text that arrives in parts, and write them; numbers stay as they were written."""
+"""Read JSON values (RFC 8259) one at a time from text that arrives in parts, and write them.
+
+Numbers stay as they were written: `json.loads` would convert 1e400 to infinity, reject integers of 5000 digits, and
+accept NaN. A byte order mark is not valid here: the readers of files and bodies remove it.
+"""
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 MAX_VALUE = 10 * 2**20  # characters of one value
 _SPACE = re.compile(r"[ \t\r\n]*")
+_SPACE_OR_STRING = re.compile(r'[ \t\r\n]++|("(?:[^"\\]++|\\.)*+")')
 _BLOCK = 65_536
 
 
@@ -17,18 +22,43 @@ class Number(str):
 
 
 class InvalidValue(ValueError):
-    """The text is not valid JSON, ends inside a value, or has a value that is too large; *line* is where."""
+    """The text is not valid JSON, ends inside a value, or has a value that is too large; *line* is where.
 
-    def __init__(self, reason: str, line: int) -> None:
+    The message does not quote the text, which may have secrets.
+    """
+
+    def __init__(self, reason: str, line: int = 1) -> None:
         super().__init__(reason)
         self.line = line
 
 
 def _reject(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not valid JSON")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
-_scan = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_reject).scan_once  # type: ignore[attr-defined]  # public, missing in typeshed
+def strict(number: Callable[[str], Any], **options: Any) -> json.JSONDecoder:
+    """Return a decoder with *options* that accepts only valid JSON, and calls *number* with the text of each number."""
+    return json.JSONDecoder(parse_int=number, parse_float=number, parse_constant=_reject, **options)
+
+
+_scan = strict(Number).scan_once  # type: ignore[attr-defined]  # public, missing in typeshed
+# it keeps neither numbers nor objects, so it needs little more memory than the strings in the longest array
+_checker = strict(len, object_pairs_hook=lambda _: None)
+
+
+def check(text: str) -> None:
+    """Raise InvalidValue unless *text* is a single JSON value that has at most about a thousand levels."""
+    if not text.strip():
+        raise InvalidValue("it is empty")
+    try:
+        _checker.decode(text)
+    except json.JSONDecodeError as error:
+        what = error.msg.removesuffix(" at").rstrip(": ")
+        raise InvalidValue(f"{what[:1].lower()}{what[1:]} at character {error.pos + 1}") from None
+    except ValueError as error:  # a constant such as NaN
+        raise InvalidValue(str(error)) from None
+    except RecursionError:
+        raise InvalidValue("it has too many levels") from None
 
 
 def loads(text: str) -> Any:
@@ -73,6 +103,7 @@ class JsonReader:
     def __init__(self, parts: Iterable[str]) -> None:
         self._parts = iter(parts)
         self._text, self._at = "", 0
+        self._start = 0  # of the last value
         self._has_ended = False
         self.line = self.value_line = 1
 
@@ -119,8 +150,14 @@ class JsonReader:
             if size > MAX_VALUE:
                 raise self._error(f"a value has more than {MAX_VALUE // 2**20} MiB")
             self._fill(size)
+        self._start = self._at
         self._advance(end)
         return value
+
+    def compact(self) -> str:
+        """Return the last value as it was written, without the whitespace between its tokens."""
+        written = self._text[self._start : self._at]
+        return _SPACE_OR_STRING.sub(lambda found: found[1] or "", written)
 
     def elements(self) -> Iterator[Any]:
         """Consume an array, and yield its elements as they arrive; raises InvalidValue."""

@@ -134,12 +134,10 @@ class ResponseOutput:
         write = self.destination(file)
         if file is not None or not self.terminal.stdout_is_terminal or not (self.filter and self.filter.makes_json):
             return write
-        from xapi_cli.request.display import Results
-
-        results = Results(colors=self.stdout_colors)
+        from xapi_cli.request.display import result_lines
 
         def write_shown(lines: bytes) -> None:
-            for part in _joined(results.shown(lines)):
+            for part in _joined(result_lines(lines, colors=self.stdout_colors)):
                 write(part)
 
         return write_shown

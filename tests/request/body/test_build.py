@@ -54,8 +54,7 @@ def made(*args: str, data: str | None = None, form: bool = False, stdin: Callabl
         (['a:={"b": 1, "b": [ 2 ]}'], '{"a": {"b": 1, "b": [ 2 ]}}'),
         (['a:="\\ud800"'], '{"a": "\\ud800"}'),
         (["a[b]=c", "a.b=c"], '{"a": {"b": "c"}, "a.b": "c"}'),
-        (["a[][b]:=1.10", "c[1]=é", "a[]:=[ 1e400 ]"], '{"a": [{"b": 1.10}, [ 1e400 ]], "c": [null, "é"]}'),
-        (["[]=a", "[2]:=1"], '["a", null, 1]'),
+        (["a[][b]:=1.10", "c[]=é", "a[]:=[ 1e400 ]"], '{"a": [{"b": 1.10}, [ 1e400 ]], "c": ["é"]}'),
     ],
 )  # fmt: skip
 def test_fields_become_json_verbatim(args: list[str], expected: str) -> None:
@@ -147,7 +146,7 @@ def _checked_and_built(items: Items, data: str | None, *, form: bool) -> Body | 
         (["a=CAN", "b=1", "a=CAN"], None, False, "the field a is given twice"),
         (["\x1b=CAN", "\x1b:=1"], None, False, "the field \\x1b is given twice"),
         (["a[b]=CAN", "a=1"], None, False, "the field a is given twice"),
-        (["a=CAN", "a[b]=1"], None, False, "'a[b]' requires 'a' to be an object, but it is a string"),
+        (["a=CAN", "a[b]=1"], None, False, "the field a[b] contradicts a field before it"),
         (["a[b\udcff]=b"], None, False, "the field a[b\\udcff] is not valid UTF-8"),
         (["a\udcff=b"], None, False, "the field a\\udcff is not valid UTF-8"),
         (["a=CAN\udcff"], None, False, "the field a is not valid UTF-8"),
@@ -191,7 +190,7 @@ def test_a_file_that_is_not_valid_json_is_reported_by_field_and_not_quoted(tmp_p
     assert "CAN" not in str(caught.value)
 
 
-@given(st.dictionaries(TEXT.filter(bool), TEXT, min_size=1))
+@given(st.dictionaries(TEXT.filter(lambda name: name and not {"[", "]"} & {*name}), TEXT, min_size=1))
 def test_a_server_reads_the_json_fields_that_were_given(fields: dict[str, str]) -> None:
     body = build(Items(parts=[Field(*pair) for pair in fields.items()]), data=None, form=False, stdin=no_stdin)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xapi_cli import errors
 from xapi_cli.errors import RedirectError, XapiError
 from xapi_cli.http.header_syntax import joined_headers
-from xapi_cli.request.json.syntax import check
+from xapi_cli.request.json_values import check
 from xapi_cli.request.media_types import codec_of, media_type
 from xapi_cli.system.render import json_line
 

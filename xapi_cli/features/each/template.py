@@ -101,10 +101,7 @@ class Template:
         if self._data is not None:
             line["json"] = self._data.of(row)
         elif self._fields:
-            resolved = [
-                Field(field.name, dumps(value.of(row)), is_json=True, written=field.written)
-                for field, value in self._fields
-            ]
+            resolved = [Field(field.name, dumps(value.of(row)), is_json=True) for field, value in self._fields]
             pieces = nested_json.pieces(nested_json.build(resolved))
             line["json"] = loads("".join(each if isinstance(each, str) else each.text or "" for each in pieces))
         return line

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import FilterError, NetworkError, UsageError
 from xapi_cli.features.pages.links import MalformedLink, next_target
@@ -12,8 +12,7 @@ from xapi_cli.features.pages.request import PageOptions
 from xapi_cli.http import urls
 from xapi_cli.http.send import Call, Outcome, Sender
 from xapi_cli.http.urls import displayed
-from xapi_cli.request.json import spans
-from xapi_cli.request.json.syntax import InvalidJSON
+from xapi_cli.request.json_values import InvalidValue, JsonReader, check, loads, lookup
 from xapi_cli.request.media_types import utf8
 from xapi_cli.request.output import ResponseOutput, decoded
 from xapi_cli.request.status_errors import status_error
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_PAGE = 64 * 1024 * 1024  # bytes after content decoding
 _BUFFERED = 64 * 1024  # characters of items that are written at once
+_MAX_VALUES = 5_000_000  # of a page, which take more memory than their text
 _MAX_REMEMBERED = 100_000  # URLs of pages
 _MAX_SHOWN = 8  # names of fields
 
@@ -48,9 +48,9 @@ class Items:
     def add(self, item: str) -> None:
         """Write *item*, at the latest when `flush` is called."""
         if self._indents:
-            from xapi_cli.request.json.pretty import formatted
+            from xapi_cli.request.display import indented
 
-            item = "".join(formatted(item, colors=self._output.stdout_colors))
+            item = "".join(indented(item, colors=self._output.stdout_colors))
         before = ("," if self._count else "[") if self._slurp else ""
         self._texts.append(f"{before}{item}{'' if self._slurp else chr(10)}")
         self._size += len(item)
@@ -133,8 +133,8 @@ class Pages:
             outcome, text = self._response(call)
             if outcome.response.status == 304:
                 return False
-            for item in self._spans(text) if text else ():
-                self._items.add(spans.compact(text, item))
+            for item in self._items_of(text) if text else ():
+                self._items.add(item)
                 self._progress.items += 1
             self._items.flush()
             self._unfinished = None
@@ -191,21 +191,39 @@ class Pages:
                     raise
                 outcome = resumed
 
-    def _spans(self, text: str) -> Iterator[spans.Span]:
-        name, page = self._options.items, spans.whole(text)
-        if text[page[0]] == "[":
-            return spans.elements(text, page)
-        if name is None:
-            return iter([page])
-        found = spans.field(text, page, name)
-        if found is not None and text[found[0]] == "[":
+    def _items_of(self, text: str) -> Iterator[str]:
+        """Yield the items of the page *text* as compact JSON."""
+        name, reader = self._options.items, JsonReader([text])
+        found: Iterator[Any]
+        if reader.peek() == "[":
+            found = reader.elements()
+        elif name is None:
+            found = iter([reader.value()])
+        else:
+            found = self._field(reader, name, text)
+        for _ in found:
+            yield reader.compact()
+
+    def _field(self, reader: JsonReader, name: str, text: str) -> Iterator[Any]:
+        """Yield the elements of the array in the field *name* of the page that *reader* reads."""
+        try:
+            if reader.peek() != "{":
+                raise KeyError(name)
+            yield from reader.elements_at(name)
+        except KeyError:
+            self._check_other(loads(text), name)
+        else:
             self._has_items = True
-            return spans.elements(text, found)
-        if found is not None and text[slice(*found)] != "null":
-            raise _error(f"the field {name} of the page is not an array", "check --items")
-        if found is None and not self._has_items:  # some servers omit an array that is empty, but it may be a typo
-            raise _error(f"the page has no field {name}", f"check --items; {_fields(text, page)}")
-        return iter(())
+
+    def _check_other(self, page: Any, name: str) -> None:
+        """Raise FilterError unless *page* may lack an array in the field *name*."""
+        members = page if isinstance(page, dict) else {}
+        try:
+            if lookup(members, name) is not None:
+                raise _error(f"the field {name} of the page is not an array", "check --items")
+        except KeyError:
+            if not self._has_items:  # some servers omit an array that is empty, but it may be a typo
+                raise _error(f"the page has no field {name}", f"check --items; {_fields(members)}") from None
 
     def _next_call(self, call: Call, outcome: Outcome, text: str) -> Call | None:
         """Return the call for the page after the one that *call* requested, None if it was the last one."""
@@ -239,18 +257,19 @@ class Pages:
 
         Raises FilterError if it has another value.
         """
-        found = spans.field(text, spans.whole(text), name) if text else None
-        if found is None:
+        page = loads(text) if text else None
+        try:
+            value = lookup(page if isinstance(page, dict) else {}, name)
+        except KeyError:
             if not self._has_next:
                 self._note(f"only one page was requested, because it has no field {printable(name)}; check --next")
             return None
         self._has_next = True
-        value = text[slice(*found)]
-        if value in ("null", "false", '""'):
+        if value in (None, False, ""):
             return None
-        if value[0] in "{[t":
+        if not isinstance(value, str):
             raise _error(f"the field {name} of the page is neither a string nor a number", "check --next")
-        return spans.string(text, found) if value[0] == '"' else value
+        return str(value)
 
     def _check_origin(self, url: str, outcome: Outcome) -> None:
         """Raise FilterError unless the next page, at *url*, is on the API's origin, as the page with the link was."""
@@ -277,8 +296,10 @@ def _text(response: "Response") -> str:
             raise _error("the page is larger than 64 MiB", "request smaller pages, or omit --paginate")
     text = page.decode()
     try:
-        spans.check_document(text)
-    except InvalidJSON as error:
+        if sum(map(text.count, "[{,")) > _MAX_VALUES:
+            raise InvalidValue(f"it has more than {_MAX_VALUES:,} values")
+        check(text)
+    except InvalidValue as error:
         kind = content_type.partition(";")[0].strip()
         if kind and not kind.lower().endswith(("/json", "+json")):
             problem = f"the response is not JSON (Content-Type {shortened(kind, 80)})"
@@ -287,13 +308,11 @@ def _text(response: "Response") -> str:
     return text
 
 
-def _fields(text: str, page: spans.Span) -> str:
-    members = spans.members(text, page) if text[page[0]] == "{" else ()
-    names = [name for name, _ in islice(members, _MAX_SHOWN + 1)]
-    if not names:
+def _fields(page: dict[str, Any]) -> str:
+    if not page:
         return "it has no fields"
-    shown = ", ".join(shortened(name, 40) for name in names[:_MAX_SHOWN])
-    return f"its fields: {shown}{', …' if len(names) > _MAX_SHOWN else ''}"
+    shown = ", ".join(shortened(name, 40) for name in islice(page, _MAX_SHOWN))
+    return f"its fields: {shown}{', …' if len(page) > _MAX_SHOWN else ''}"
 
 
 def _error(message: str, hint: str) -> FilterError:

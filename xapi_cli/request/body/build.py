@@ -1,6 +1,7 @@
 """Build the request body from ITEMs and `-d`; apart from JSON fields, its size does not matter to the memory used."""
 
 import io
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from xapi_cli.errors import UsageError
 from xapi_cli.request.body.sources import Stdin, read_body, read_text
 from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
 from xapi_cli.request.items import STDIN, Field, Items, Upload
-from xapi_cli.request.json.syntax import InvalidJSON, check, encode_string
+from xapi_cli.request.json_values import InvalidValue, check
 from xapi_cli.system.encoding import encode_argument
 from xapi_cli.system.render import printable
 
@@ -78,7 +79,10 @@ def _json(value: "Node", stdin: Stdin) -> Iterator[bytes]:
 
 def _json_value(field: Field, stdin: Stdin) -> Iterator[str]:
     if not field.is_json:
-        yield from encode_string(_text(field, stdin))
+        yield '"'
+        for chunk in _text(field, stdin):
+            yield json.dumps(chunk, ensure_ascii=False)[1:-1]
+        yield '"'
         return
     name, text = printable(field.name), io.StringIO()
     for chunk in _without_bom(_text(field, stdin)):
@@ -86,7 +90,7 @@ def _json_value(field: Field, stdin: Stdin) -> Iterator[str]:
             raise UsageError(f"the value of the field {name} is too large", hint="send the whole body with -d @FILE")
     try:
         check(text.getvalue())
-    except InvalidJSON as error:
+    except InvalidValue as error:
         raise UsageError(f"the field {name} has a value that is not valid JSON: {error}") from None
     yield text.getvalue()
 

@@ -1,1 +1,0 @@
-"""JSON texts: numbers stay as they were written."""
