@@ -1,8 +1,7 @@
 """A separate program: applies a jq filter to JSON documents, with libjq, which ignores signals while it works.
 
-Its arguments are the directory of the module jq, the filter, the function of jq that makes a result a line (`tostring`,
-which leaves strings as they are, or `tojson`), and the end of a pipe that ends with the parent. It imports nothing of
-xapi, and only what it needs, so that it starts faster.
+Its arguments are the filter, and the function of jq that makes a result a line (`tostring`, which leaves strings as
+they are, or `tojson`). It imports nothing of xapi, and only what it needs, so that it starts faster.
 
 It reads blocks: a length (4 bytes, the most significant first), and that many bytes with any number of documents. It
 writes frames: a kind (1 byte), a length, and that many bytes. The first frame is DONE when the filter is compiled, or
@@ -18,25 +17,20 @@ if TYPE_CHECKING:
 
 RESULTS, DONE, FAILED, NOT_COMPILED, NO_LIBRARY = b"+", b".", b"!", b"c", b"l"
 LENGTH = 4  # bytes
-MEMORY = 2 * 1024**3  # bytes of the process; documents take about 20 times their size
 _WRITTEN_AT_ONCE = 64 * 1024  # characters
-_NO_PROGRAM = "Top-level program not given"  # the filter is empty, or a comment
-# Each document is filtered separately, so there is no further input; halt would end the program without an error.
-_BEFORE = """def input: error("No more inputs"); def inputs: empty; \
-def halt_error($code): error(if type == "string" then . else tojson end); \
-def halt_error: halt_error(5); def halt: error("halt is not supported"); ("""
+# In a library, halt_error would end the filter as if it had succeeded.
+_BEFORE = """def halt_error($code): error(if type == "string" then . else tojson end); \
+def halt_error: halt_error(5); ("""
 
 
-def main(directory: str, text: str, encode: str, parent: str) -> None:
+def main(text: str, encode: str) -> None:
     """Apply the filter *text* to the blocks on stdin."""
-    _limit_memory()
-    _end_with(int(parent))
-    sys.path.append(directory)
     with open(0, "rb", closefd=False) as source, open(1, "wb", closefd=False) as out:
         try:
             import jq
 
-            program = _compiled(jq, text, encode)
+            jq.compile(text)  # alone first: errors are about what the user wrote
+            program = jq.compile(f"{_BEFORE}{text}\n) | {encode}")
         except ValueError as error:
             _write(out, NOT_COMPILED, str(error))
             return
@@ -47,21 +41,10 @@ def main(directory: str, text: str, encode: str, parent: str) -> None:
         while length := int.from_bytes(source.read(LENGTH), "big"):
             try:
                 _filter(program, source.read(length).decode(), out)
-            except (ValueError, MemoryError) as error:
-                _write(out, FAILED, "not enough memory" if isinstance(error, MemoryError) else str(error))
+            except ValueError as error:
+                _write(out, FAILED, str(error))
             else:
                 _write(out, DONE)
-
-
-def _compiled(jq: "Any", text: str, encode: str) -> "Any":
-    """Return the program for the filter *text*, which is compiled alone first: errors are about what the user wrote."""
-    try:
-        jq.compile(text)
-    except ValueError as error:
-        if _NO_PROGRAM not in str(error):
-            raise
-        text += "\n."
-    return jq.compile(f"{_BEFORE}{text}\n) | {encode}")
 
 
 def _filter(program: "Any", text: str, out: "IO[bytes]") -> None:
@@ -83,29 +66,6 @@ def _write(out: "IO[bytes]", kind: bytes, text: str = "") -> None:
     data = text.encode("utf-8", "replace")
     out.write(b"%b%b%b" % (kind, len(data).to_bytes(LENGTH, "big"), data))
     out.flush()
-
-
-def _limit_memory() -> None:
-    if sys.platform == "linux":
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-
-
-def _end_with(parent: int) -> None:
-    """Let the kernel end this process when the other end of the pipe *parent* is closed, even while libjq works."""
-    if sys.platform == "linux":
-        import fcntl
-
-        fcntl.fcntl(parent, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(parent, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-        try:
-            if not os.read(parent, 1):
-                os._exit(1)  # it was closed before
-        except BlockingIOError:
-            pass
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import UsageError
-from xapi_cli.features.jq.filter import Filter, check_text
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -16,59 +15,50 @@ _DEFAULT_INTERVAL = 2.0  # seconds
 
 def prepare(plan: "Plan", jq: str | None, expect: Sequence[str], until: str | None, every: str | None) -> None:
     """Let *plan* filter the output with *jq*, check it with *expect*, and repeat the request until it meets *until*."""
-    for option, text in (("--jq", jq), *(("--expect", text) for text in expect), ("--until", until)):
-        if text is not None:
-            check_text(text, option)
     if plan.open_output is not None and (jq is not None or expect):
         option = "--expect" if jq is None else "--jq"
         raise UsageError(f"{option} cannot be combined with --continue", hint="omit --continue")
     if expect and plan.exchange is not None:
-        raise UsageError(
-            f"--expect cannot be combined with {plan.exchange_option}", hint=f"omit {plan.exchange_option}"
-        )
+        what = f"--expect cannot be combined with {plan.exchange_option}"
+        raise UsageError(what, hint=f"omit {plan.exchange_option}")
     if jq is not None:
-        _filter_output(plan, jq)
+        plan.prints_items = True
+        plan.opens.append(lambda sending, stack: _open_filter(jq, sending, stack))
     if expect:
-        _expect(plan, expect)
+        plan.opens.append(lambda sending, stack: _open_expectations(expect, sending, stack))
     if until is not None:
         _wait(plan, until, every)
     elif every is not None:
         raise UsageError("--every requires --until", hint="add --until FILTER")
 
 
-def _filter_output(plan: "Plan", text: str) -> None:
-    plan.prints_items = True
+def _open_filter(text: str, sending: Any, stack: "ExitStack") -> None:
+    from xapi_cli.features.jq.filter import Filter
 
-    def open_filter(sending: Any, stack: "ExitStack") -> None:
-        is_shown = plan.context.terminal.stdout_is_terminal and sending.file is None
-        found = Filter(
-            text,
-            plan.context.environ,
-            for_items=plan.filters_items,
-            encode="tojson" if is_shown else "tostring",
-        )
-        stack.callback(found.close)
-        if sending.output.filter is not None:
-            raise UsageError(
-                "--jq cannot be combined with --csv", hint="filter with `jq`, and let `xapi each` make the table"
-            )
-        sending.output.filter = found
-
-    plan.opens.append(open_filter)
+    if sending.output.filter is not None:
+        hint = "filter with `jq`, and let `xapi each` make the table"
+        raise UsageError("--jq cannot be combined with --csv", hint=hint)
+    is_shown = sending.context.terminal.stdout_is_terminal and sending.file is None
+    found = Filter(
+        text,
+        sending.context.environ,
+        for_items=sending.request.plan.filters_items,
+        encode="tojson" if is_shown else "tostring",
+    )
+    stack.callback(found.close)
+    sending.output.filter = found
 
 
-def _expect(plan: "Plan", texts: Sequence[str]) -> None:
-    def open_expectations(sending: Any, stack: "ExitStack") -> None:
-        from xapi_cli.features.jq.expect import Expectations
+def _open_expectations(texts: Sequence[str], sending: Any, stack: "ExitStack") -> None:
+    from xapi_cli.features.jq.expect import Expectations
 
-        sending.output.expectations = stack.enter_context(Expectations(texts, plan.context.environ))
-        sending.checks.append(sending.output.expectations.check)
-
-    plan.opens.append(open_expectations)
+    sending.output.expectations = Expectations(texts, sending.context.environ, stack)
+    sending.checks.append(sending.output.expectations.check)
 
 
 def _wait(plan: "Plan", text: str, every: str | None) -> None:
     from xapi_cli.features.jq import until
+    from xapi_cli.features.jq.filter import Filter
     from xapi_cli.settings import values
 
     seconds = _DEFAULT_INTERVAL if every is None else values.seconds(every, name="--every")
@@ -79,7 +69,7 @@ def _wait(plan: "Plan", text: str, every: str | None) -> None:
     conditions: list[Filter] = []
 
     def open_condition(sending: Any, stack: "ExitStack") -> None:
-        conditions.append(Filter(text, plan.context.environ, option="--until", encode="tojson"))
+        conditions.append(Filter(text, sending.context.environ, option="--until", encode="tojson"))
         stack.callback(conditions[0].close)
 
     plan.opens.append(open_condition)
