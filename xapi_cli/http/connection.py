@@ -11,6 +11,7 @@ import socket
 import ssl
 import time
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.http import urls
@@ -83,7 +84,7 @@ class Connection:
             return str(self._socket.getpeername()[0])
         return ""
 
-    @property
+    @cached_property
     def is_exposed(self) -> bool:
         """Return whether others can read the traffic: it is plain http, and not known to use the loopback interface.
 

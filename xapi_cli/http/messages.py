@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli import __version__
 from xapi_cli.http import urls
@@ -97,7 +97,7 @@ def build_request(
     headers: Sequence[RawHeader],
     body: Iterable[bytes] | None = None,
     length: int | None = 0,
-    **options: object,
+    **options: Any,
 ) -> Request:
     """Return the request for *url*, an absolute URL that `urls` has checked, with Host and Content-Length.
 
@@ -112,10 +112,9 @@ def build_request(
         raw.append((b"Transfer-Encoding", b"chunked"))
     elif body is not None or method in WITH_CONTENT:
         raw.append((b"Content-Length", b"%d" % length))
-    made = Request(
-        method, url, urls.origin(server), authority, path.encode("ascii"), Headers(raw), () if body is None else body
-    )
-    return made._replace(**options)  # type: ignore[arg-type]  # the fields have different types
+    content = () if body is None else body
+    target = path.encode("ascii")
+    return Request(method, url, urls.origin(server), authority, target, Headers(raw), content, **options)
 
 
 class Response:

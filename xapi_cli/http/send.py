@@ -221,7 +221,12 @@ class Sender:
         body = call.body if to_api else None
         length = 0 if body is None else None if body.is_chunked else body.length
         upload = None if body is None else _Upload(body, self._uploading)
-        return build_request(call.method, call.url, headers, upload, length)._replace(
+        return build_request(
+            call.method,
+            call.url,
+            headers,
+            upload,
+            length,
             is_replayable=body is None or call.beside is None,  # otherwise, the body arrives while it is sent
             timeouts=self._timeouts,
             deadline=self._deadline,

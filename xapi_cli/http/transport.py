@@ -23,6 +23,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -32,7 +33,7 @@ from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
-from xapi_cli.http.messages import Request, Response
+from xapi_cli.http.messages import RawHeader, Request, Response
 from xapi_cli.http.pool import Pool
 from xapi_cli.http.responses import ResponseHead, ResponseParser
 from xapi_cli.http.retry import IDEMPOTENT
@@ -185,8 +186,8 @@ class Exchange:
         self.connection, self.request, self.route = connection, request, connection.route
         self._timeouts, self._on_end = timeouts, on_end
         self._parser = ResponseParser(event, connection.route, over_tls=connection.tls is not None)
-        headers = dict(event.headers)
-        self._length = None if b"transfer-encoding" in headers else int(headers.get(b"content-length", b"0"))
+        is_chunked = "Transfer-Encoding" in request.headers
+        self._length = None if is_chunked else int(request.headers.get("Content-Length", "0"))
         self._is_reused = connection.kind is not None
         self._beside = request.beside
         self._may_send = True  # more of the request
@@ -224,8 +225,6 @@ class Exchange:
 
         Raises NetworkError or TimeoutExpired.
         """
-        if self._is_reused and not self.connection.is_idle():
-            raise NetworkError(f"{self.route} closed the connection or sent unsolicited data")
         try:
             self._send_request()
             wait = Wait(self._timeouts, self._timeouts.read, self._awaited)
@@ -244,17 +243,17 @@ class Exchange:
         if self._problem is not None:
             raise self._problem
         while not self._has_ended:
-            block = b""
+            wait = Wait(self._timeouts, self._timeouts.read, self._awaited)
             try:
-                wait = Wait(self._timeouts, self._timeouts.read, self._awaited)
                 while not (block := self._parser.body()) and not self._parser.has_ended:
                     self._receive(wait)
-            except (NetworkError, TimeoutExpired) as error:
-                self._fail(error)
+            except BaseException as error:
+                if isinstance(error, NetworkError | TimeoutExpired):
+                    self._fail(error)
+                self.end()
                 raise
-            finally:
-                if not block:
-                    self.end()
+            if self._parser.has_ended:
+                self.end()
             if block:
                 yield block
 
@@ -452,6 +451,7 @@ def open_transport(*, ca_bundle: str | None, environ: Mapping[str, str], **optio
 
         return tls.create_context(ca_bundle, environ)
 
+    @cache
     def proxy_for(scheme: str, host: str, port: int) -> "Proxy | None":
         if "_proxy" not in "\n".join(environ).lower():  # usually; it takes less than importing the module
             return None
@@ -471,6 +471,12 @@ def _concern(error: XapiError, request: Request) -> None:
     error.concerning(method=request.method, url=redact_url(request.url.partition("?")[0]))
 
 
+@lru_cache(8)  # the requests of a batch have the same ones
+def _checked(headers: tuple[RawHeader, ...]) -> Any:
+    """Return *headers* in the form of h11, which checks them."""
+    return h11.Request(method="GET", target="/", headers=list(headers)).headers
+
+
 def _request_event(request: Request, route: Route) -> h11.Request:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
     target, headers = request.target, request.headers.raw
@@ -479,7 +485,7 @@ def _request_event(request: Request, route: Route) -> h11.Request:
         headers = [*headers, *authorization.headers(None, route)]
     try:
         if request.method != "CONNECT":
-            return h11.Request(method=request.method, target=target, headers=list(headers))
+            return h11.Request(method=request.method, target=target, headers=_checked(tuple(headers)))
     except (h11.LocalProtocolError, UnicodeError):
         pass  # raising after the handler keeps what is invalid out of a traceback
     raise UsageError(

@@ -105,6 +105,7 @@ def parameter_names(url: str) -> frozenset[str]:
     return frozenset(unquote_plus(pair.partition("=")[0]) for pair in url.partition("?")[2].split("&"))
 
 
+@lru_cache(32)  # most are the base URL's
 def origin(url: str) -> Origin:
     """Return the origin of *url*; raises UsageError if it is not valid."""
     try:

@@ -40,7 +40,6 @@ from xapi_cli.errors import (
 from xapi_cli.features.batch.rate import RateLimiter
 from xapi_cli.features.batch.results import MAX_BODY, Result, Task
 from xapi_cli.http import authorization, retry
-from xapi_cli.http.decoding import decode
 from xapi_cli.http.send import Outcome, Sender
 from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.body.spool import Spool
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.messages import Request, Response
     from xapi_cli.http.send import Call
 
-_CODING = b"content-encoding"
 _IN_MEMORY = 256 * 1024  # bytes of a body
 MAX_REPLAYS = 5  # of a request after a 401: tokens may be revoked while many requests are in flight
 _TICK = 0.2  # seconds between two empty lists; Windows handles signals only between two waits
@@ -391,8 +389,7 @@ def _raise_descriptor_limit(wanted: int) -> None:
 
 def _read(response: "Response") -> Spool:
     """Return the decoded body of *response*; raises NetworkError, BodyTooLarge or OutputError."""
-    coding = ", ".join(value.decode("latin-1") for name, value in response.raw_headers if name.lower() == _CODING)
-    return Spool(_limited(decode(_limited(response.chunks()), coding)), keep=_IN_MEMORY)
+    return Spool(_limited(response.decoded()), keep=_IN_MEMORY)
 
 
 def _limited(chunks: Iterator[bytes]) -> Iterator[bytes]:
