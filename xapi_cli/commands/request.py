@@ -364,10 +364,6 @@ class Sending:
         discarded = f"{size(output.size)} discarded" if output.size else ""
         _add_remainder(error, terminal, discarded, file.advice if discarded else "", only_if_silent=not file.count)
 
-    def add_remainder(self, error: BaseException, what: str) -> None:
-        """State *what* is left to do after *error*."""
-        _add_remainder(error, self.context.terminal, what)
-
     def _unfinished_upload(self) -> str:
         """Return what is known about the body of the request if there was no response."""
         is_safe = self.request.sent_method in retry.IDEMPOTENT

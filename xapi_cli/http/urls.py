@@ -7,7 +7,7 @@ because a URL may contain a password before its host and an API key in its query
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.hints import Hint, Option
@@ -98,11 +98,6 @@ def next_page(url: str, reference: str) -> str:
     except InvalidURL as error:
         raise _invalid_next_page(error) from None
     return target
-
-
-def parameter_names(url: str) -> frozenset[str]:
-    """Return the decoded names of the query parameters of *url*."""
-    return frozenset(unquote_plus(pair.partition("=")[0]) for pair in url.partition("?")[2].split("&"))
 
 
 @lru_cache(32)  # most are the base URL's

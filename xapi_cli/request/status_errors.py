@@ -46,13 +46,12 @@ def status_error(
     tokens: "Tokens | None",
     *,
     check_status: bool = True,
-    shown: str | None = None,
     body: bytes = b"",
 ) -> XapiError | None:
     """Return the error for the status of *outcome*, or None for success.
 
-    Without *check_status*, only a 401 is an error. *shown* replaces the URL, without its query, in the message. *body*
-    is the beginning of the body, if it was read: the message has the reason that the API gives in it.
+    Without *check_status*, only a 401 is an error. *body* is the beginning of the body, if it was read: the message has
+    the reason that the API gives in it.
     """
     response = outcome.response
     if errors.of_status(response.status) is None:
@@ -61,7 +60,7 @@ def status_error(
 
     from xapi_cli.request.reason import reason
 
-    where, phrase = shown or displayed_without_query(response.request.url), _phrase(response)
+    where, phrase = displayed_without_query(response.request.url), _phrase(response)
     message = f"{response.request.method} {where} responded with {response.status}{phrase}"
     why = reason(body, response.headers.get("Content-Type").lower())
     usual = [status.phrase.lower() for status in HTTPStatus if status == response.status]

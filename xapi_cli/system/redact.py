@@ -7,7 +7,7 @@ pattern can match a part of the text in two ways.
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import accumulate
 from urllib.parse import quote, unquote_plus
@@ -125,26 +125,6 @@ def redact_url(text: str) -> str:
 
     A parameter can be in a query, in a fragment or after a semicolon, and in a URL that is encoded in another one.
     """
-    return _redacted(text, frozenset())
-
-
-def redact_page_url(url: str, given: Collection[str]) -> str:
-    """Return *url*, the URL of a page that the server sent, as `redact_url` does, but with its cursor.
-
-    The values of parameters such as `pageToken` are shown unless the user gave them: their names are not in *given*.
-    """
-    found = (parameter[1] for parameter in _patterns().parameter.finditer(url))
-    return _redacted(url, frozenset(name for name in found if _is_cursor(name) and unquote_plus(name) not in given))
-
-
-def _is_cursor(name: str) -> bool:
-    """Return whether the parameter *name* denotes a secret only because of the word `token`, as `pageToken` does."""
-    rest, count = _patterns().token.subn("", name)
-    return bool(count) and not _patterns().secret_name.search(rest) and not _patterns().credential.search(rest)
-
-
-def _redacted(text: str, shown: Collection[str]) -> str:
-    """Redact *text* except the values of the parameters *shown*."""
     if "%" not in text and "@" not in text and "=" not in text:  # usual, and without the patterns
         return text
     patterns = _patterns()
@@ -152,7 +132,7 @@ def _redacted(text: str, shown: Collection[str]) -> str:
     parts, done = [], 0
     for parameter in patterns.parameter.finditer(text):
         name = unquote_plus(parameter[1]).strip()
-        if parameter.start() >= done and parameter[1] not in shown and patterns.secret_name.search(name):
+        if parameter.start() >= done and patterns.secret_name.search(name):
             parts += [text[done : parameter.end()], REDACTED]
             ending = patterns.end_of_value.search(text, parameter.end())
             done = ending.start() if ending else len(text)
@@ -167,10 +147,6 @@ class _Patterns:
             r"auth|cookie|token|secret|passw|credential|session|signature|assertion|saml|ticket|api[-_]?key"
             r"|^(?:key|sig|code|pwd|jwt|otp)$",
             re.IGNORECASE,
-        )
-        self.token = re.compile("token", re.IGNORECASE)
-        self.credential = re.compile(
-            r"access|bearer|csrf|secur|refresh|api|user|jwt|(?:^|[^a-z])id[-_]?$", re.IGNORECASE
         )
         encoded = "%(?:25)*"  # a percent sign, which can be encoded itself
         self.user_info = re.compile(

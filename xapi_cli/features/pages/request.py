@@ -40,18 +40,4 @@ def _request_pages(sending: Any, options: PageOptions) -> None:
     if options.slurp and sending.output.filter is not None:
         hint = "omit --slurp, or use `jq -s` in a pipe"
         raise UsageError("--slurp cannot be combined with a filter", hint=hint)
-    pages = Pages(
-        sending.sender,
-        sending.tokens,
-        options,
-        sending.output,
-        base_url=sending.context.base_url,
-        received=sending.take,
-        note=sending.context.terminal.note,
-    )
-    try:
-        pages.run(sending.call)
-    except BaseException as error:
-        if sending.file is None and not options.slurp:  # the remaining pages would be a second array
-            sending.add_remainder(error, pages.remaining())
-        raise
+    Pages(sending, options).run()
