@@ -1,6 +1,8 @@
 """Keyrings that hang, lock, lose items, prompt or raise exceptions, and which backend is used."""
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ Run = Callable[..., subprocess.Popen[str]]
 
 def ended(process: "subprocess.Popen[str]") -> tuple[list[str], float]:
     """Return the lines of stdout, and the seconds that the access took that failed."""
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=50)
     assert process.returncode == 0, err
     return out.splitlines(), max(map(float, err.split() or "0"))
 
@@ -30,10 +32,10 @@ def fake(name: str, **more: str) -> dict[str, str]:
 
 
 def test_a_keyring_that_hangs_fails_in_time_and_is_not_asked_again(run: Run) -> None:
-    lines, took = ended(run(f"import keyring.core\ns = store()\n{EVERY} failing(verb)", fake("Unresponsive")))
+    lines, took = ended(run(f"import keyring.core\ns = store(timeout=1)\n{EVERY} failing(verb)", fake("Unresponsive")))
 
-    assert lines == [f"StoreError: the keyring did not respond within 3 s; unlock it, or {REMEDY}"] * 4
-    assert took >= 2.9  # and the others none: otherwise this test takes more than that
+    assert lines == [f"StoreError: the keyring did not respond within 1 s; unlock it, or {REMEDY}"] * 4
+    assert took >= 0.9  # and the others none: otherwise this test takes more than that
 
 
 def test_a_process_that_holds_the_keyring_and_hangs_delays_others_only_until_their_timeout(run: Run) -> None:
@@ -44,35 +46,47 @@ def test_a_process_that_holds_the_keyring_and_hangs_delays_others_only_until_the
     )
     assert holder.stdout is not None
     holder.stdout.readline()
-    (line, _), took = ended(run(READ, fake("Plain")))
+    (line, _), took = ended(run("print(failing(lambda: store(timeout=1).read(ME)))", fake("Plain")))
     assert line.startswith("StoreError: the keyring does not respond to another xapi process, which uses it; ")
-    assert took >= 2.9
+    assert took >= 0.9
     holder.kill()
     holder.communicate()
     assert ended(run(READ, fake("Plain")))[0] == ["None"]
 
 
-def test_a_queue_of_healthy_processes_is_waited_for(run: Run) -> None:
-    readers = [run(READ, fake("Slow", FAKE_KEYRING_SECONDS="0.7")) for _ in range(7)]
+@pytest.mark.parametrize(
+    ("backend", "seconds", "readers"),
+    [
+        ("Slow", "0.4", 4),  # the last one waits for longer than its timeout
+        pytest.param(
+            *("Working", "1.5", 2),
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="the system has no clocks of threads"),
+        ),
+    ],
+)
+def test_what_makes_progress_is_waited_for(run: Run, backend: str, seconds: str, readers: int) -> None:
+    code = "print(failing(lambda: store(timeout=1).read(ME)))"
+    processes = [run(code, fake(backend, FAKE_KEYRING_SECONDS=seconds)) for _ in range(readers)]
 
-    assert [ended(reader)[0] for reader in readers] == [["None"]] * 7  # the last one waits for more than four seconds
+    assert [ended(process)[0] for process in processes] == [["None"]] * readers
 
 
-def test_with_a_user_present_the_store_says_what_it_waits_for(run: Run) -> None:
+def test_with_a_user_present_the_store_says_what_it_waits_for(run: Run, tmp_path: Path) -> None:
     code = "print(failing(lambda: store(unlock_wait=60).read(ME)))"
+    os.mkfifo(fifo := tmp_path / "fifo")
+    process = run(code, fake("Prompting", FAKE_KEYRING_FIFO=str(fifo)))
 
-    assert ended(run(code, fake("Slow", FAKE_KEYRING_SECONDS="4")))[0] == [
-        "note: waiting for the keyring; it may be waiting for you to unlock it",
-        "None",
-    ]
-    assert ended(run(code, fake("Slow", FAKE_KEYRING_SECONDS="0.1")))[0] == ["None"]
+    assert process.stdout is not None
+    assert process.stdout.readline() == "note: waiting for the keyring; it may be waiting for you to unlock it\n"
+    fifo.write_bytes(b"unlocked")
+    assert ended(process)[0] == ["None"]
+    assert ended(run(code, fake("Plain")))[0] == ["None"]
 
 
 RAISED = [
-    *("KeyringError", "PasswordSetError", "RuntimeError", "ItemNotFoundException", "DBusErrorResponse"),
-    *("SecretServiceNotAvailableException", "SizeLimitError", "ConnectionResetError", "FileNotFoundError"),
-    *("UnicodeEncodeError", "TypeError", "ModuleNotFoundError", "AttributeError", "ValueError", "MemoryError"),
-    *("RecursionError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "PanicException"),
+    *("KeyringError", "PasswordSetError", "RuntimeError", "SizeLimitError", "FileNotFoundError", "UnicodeEncodeError"),
+    *("TypeError", "ModuleNotFoundError", "ValueError", "MemoryError", "RecursionError", "SystemExit"),
+    *("KeyboardInterrupt", "GeneratorExit", "PanicException"),
 ]
 
 
@@ -89,7 +103,7 @@ def test_any_exception_of_a_backend_is_a_store_error_without_its_text(run: Run) 
         "            traceback.print_exception(error, chain=True)\n",
         fake("Raising"),
     )
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=50)
     assert process.returncode == 0, err
     messages = [line.partition(" failed ")[2] for line in out.splitlines()]
     assert messages == [f"({name}); run `xapi doctor`, or {REMEDY}" for name in RAISED for _ in range(4)]
@@ -131,6 +145,11 @@ def test_transient_errors_are_retried(run: Run) -> None:
     code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token, s.delete(ME))"
 
     assert ended(run(code, fake("Flaky")))[0] == ["t True"]
+    lasting = ended(run(READ, fake("Raising", FAKE_KEYRING_RAISES="DBusErrorResponse")))[0]
+    assert lasting == [
+        f"StoreError: reading the keyring failed (DBusErrorResponse); run `xapi doctor`, or {REMEDY}",
+        "None",
+    ]
 
 
 def test_a_keyring_that_stores_nothing_is_detected(run: Run) -> None:
@@ -209,17 +228,17 @@ def test_the_best_usable_backend_is_found_and_remembered(
     assert (state / "keyring-backend").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("remembered", ["missing.Keyring", "fake_keyrings.Raising", "os.getcwd", ""])
 def test_a_remembered_backend_that_does_not_work_is_searched_for_again(
-    run: Run, state: Path, shared_gnome_keyring: KeyringSession, remembered: str
+    run: Run, state: Path, shared_gnome_keyring: KeyringSession
 ) -> None:
     env = shared_gnome_keyring.environ | {"FAKE_KEYRING_RAISES": "RuntimeError"}
     ended(run(BACKEND, env))
     good = (state / "keyring-backend").read_text()
-    (state / "keyring-backend").write_text(good.replace(SECRET_SERVICE, remembered))
+    for remembered in ("missing.Keyring", "fake_keyrings.Raising", "os.getcwd", ""):
+        (state / "keyring-backend").write_text(good.replace(SECRET_SERVICE, remembered))
 
-    assert ended(run(BACKEND, env))[0] == [SECRET_SERVICE]
-    assert (state / "keyring-backend").read_text() == good
+        assert ended(run(BACKEND, env))[0] == [SECRET_SERVICE]
+        assert (state / "keyring-backend").read_text() == good
 
 
 def test_the_configuration_of_keyring_names_a_backend(run: Run, tmp_path: Path) -> None:
@@ -286,7 +305,7 @@ def test_a_locked_keyring_fails_and_a_daemon_that_restarts_is_waited_for(
 
 
 LOOP = """
-for number in range(8):
+for number in range(4):
     record = Record(Token(f"{os.getpid()}-{number}-" + "x" * 900))
     if number % 3 == 0: store().write(ME, record)
     else: assert store().read(ME) is not None
@@ -296,9 +315,9 @@ print("done")
 
 def test_many_concurrent_clients_neither_fail_nor_crash_the_daemon(run: Run, gnome_keyring: KeyringSession) -> None:
     pid = gnome_keyring.pid
-    clients = [run(LOOP, gnome_keyring.environ) for _ in range(10)]
+    clients = [run(LOOP, gnome_keyring.environ) for _ in range(6)]
 
-    assert [ended(client)[0] for client in clients] == [["done"]] * 10
+    assert [ended(client)[0] for client in clients] == [["done"]] * 6
     assert (gnome_keyring.lives, gnome_keyring.pid, gnome_keyring.count("xapi")) == (True, pid, 1)
 
 

@@ -1,10 +1,13 @@
 """Access to a service that may hang or crash: for one xapi process at a time, and each time within a time limit.
 
-Keyrings have no time limits, and some crash with many concurrent clients (GNOME/gnome-keyring#190). A process waits
-behind others as long as their accesses succeed, which the modification time of the lock file shows; no process waits
-for a service that does not respond to another one.
+Keyrings have no time limits, and some crash with many concurrent clients (GNOME/gnome-keyring#190). On a busy machine,
+a healthy one takes as long as one that hangs may take, so only time without progress counts: an access makes progress
+if its thread uses the processor, which a thread that waits for a response does not. The holder of the lock touches its
+file with each progress. A process waits for the lock as long as it sees that, and no longer than its own timeout for a
+service that does not respond to another one.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +19,7 @@ from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 
 T = TypeVar("T")
 
-_MAX_TIME = 60.0  # seconds beyond the timeout, behind healthy processes and on a busy machine
+_MAX_TIME = 100.0  # seconds for one access, whatever its progress
 _MIN_TIME = 0.5  # seconds for an access that had to wait
 _NOTICE_AFTER = 1.5  # seconds
 _SLICE, _MAX_SLICE = 0.05, 0.1  # of a longer slice, only this counts: this process was stopped, or had no processor
@@ -27,23 +30,28 @@ class Unresponsive(Exception):
 
 
 class TimeLimit:
-    """A timeout of *seconds*, of which little counts while the machine is too busy to run this process."""
+    """A timeout of *seconds* without progress; *on_progress* is called after each."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, on_progress: Callable[[], None] = lambda: None) -> None:
         self._seconds = self._left = seconds
+        self._on_progress = on_progress
         self._checked = time.monotonic()
-        self._end = self._checked + seconds + _MAX_TIME
 
     def left(self) -> float:
         """Return the seconds left; the caller MUST call this every few hundredths of a second."""
         now = time.monotonic()
         self._left -= min(now - self._checked, _MAX_SLICE)
         self._checked = now
-        return min(self._left, self._end - now)
+        return self._left
 
     def renew(self, seconds: float | None = None) -> None:
         """Have the whole timeout left again, or at least *seconds*."""
         self._left = max(self._left, self._seconds if seconds is None else seconds)
+
+    def progress(self) -> None:
+        """Have the whole timeout left again, because the service has responded."""
+        self.renew()
+        self._on_progress()
 
 
 def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[], None] | None = None) -> T:
@@ -53,8 +61,11 @@ def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[],
     """
     results: list[T] = []
     errors: list[BaseException] = []
+    clocks: list[int] = []  # of the processor time of the thread, where the system has one
 
     def run() -> None:
+        if sys.platform == "linux":
+            clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         try:
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
@@ -62,13 +73,17 @@ def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[],
 
     thread = threading.Thread(target=run, name="xapi-service", daemon=True)
     thread.start()
-    begin = limit.left()
-    while (left := limit.left()) > 0:
+    begin, end, used = limit.left(), time.monotonic() + _MAX_TIME, 0.0
+    while (left := limit.left()) > 0 and time.monotonic() < end:
         thread.join(min(left, _SLICE))
         if not thread.is_alive():
             if errors:
                 raise errors[0]
             return results[0]
+        with suppress(OSError):  # it has just ended
+            if sys.platform == "linux" and clocks and (now := time.clock_gettime(clocks[0])) > used:
+                used = now
+                limit.progress()
         if notice and begin - left > _NOTICE_AFTER:
             notice()
             notice = None
@@ -82,7 +97,7 @@ class ExclusiveAccess:
     """
 
     def __init__(self, name: str, options: StoreOptions) -> None:
-        self._limit = max(options.timeout, options.unlock_wait or 0)  # seconds
+        self._timeout = max(options.timeout, options.unlock_wait or 0)  # seconds
         self._lock = options.state.lock_file(name)
         self._on_lock_failure = options.on_lock_failure
         self._failure: Unresponsive | None = None
@@ -92,7 +107,7 @@ class ExclusiveAccess:
         """Exclude other processes; yield the time that the access may take. Raises Unresponsive."""
         if self._failure is not None:
             raise self._failure
-        limit, touched = TimeLimit(self._limit), self._lock.modified_at()
+        limit, touched = TimeLimit(self._timeout, self._touch), self._lock.modified_at()
 
         def left() -> float:
             nonlocal touched
@@ -116,5 +131,8 @@ class ExclusiveAccess:
             except Unresponsive as error:
                 self._failure = error
                 raise
-            with suppress(OSError):  # without a state directory, no process waits
-                self._lock.touch()
+            self._touch()
+
+    def _touch(self) -> None:
+        with suppress(OSError):  # without a state directory, no process waits
+            self._lock.touch()

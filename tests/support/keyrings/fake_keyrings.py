@@ -143,22 +143,29 @@ class Unresponsive(Plain):
 
 
 class Slow(Plain):
-    """Take FAKE_KEYRING_SECONDS for every call, as a busy service does, or a user who has to unlock it first."""
+    """Wait FAKE_KEYRING_SECONDS before every response, as a busy service does."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        self.pause()
+        time.sleep(float(os.environ["FAKE_KEYRING_SECONDS"]))
         return super().get_password(service, username)
 
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.pause()
-        super().set_password(service, username, password)
 
-    def delete_password(self, service: str, username: str) -> None:
-        self.pause()
-        super().delete_password(service, username)
+class Working(Plain):
+    """Use the processor for FAKE_KEYRING_SECONDS before every response, as on a busy machine."""
 
-    def pause(self) -> None:
-        time.sleep(float(os.environ["FAKE_KEYRING_SECONDS"]))
+    def get_password(self, service: str, username: str) -> str | None:
+        end = time.monotonic() + float(os.environ["FAKE_KEYRING_SECONDS"])
+        while time.monotonic() < end:
+            pass
+        return super().get_password(service, username)
+
+
+class Prompting(Plain):
+    """Wait until somebody writes to the FIFO that FAKE_KEYRING_FIFO names, as for a user who has to unlock it."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        Path(os.environ["FAKE_KEYRING_FIFO"]).read_bytes()
+        return super().get_password(service, username)
 
 
 class Undeletable(Plain):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CHUNK_SIZE = 2500  # characters; the helper `wincred` stores 2,560 bytes at most
-_TIMEOUT_FACTOR = 3  # times the usual timeout: a helper starts several programs
+_TIMEOUT_FACTOR = 2  # times the usual timeout: a helper starts several programs
 _PROBE = Identity("https://probe", "probe")
 _MAX_OUTPUT = 1024 * 1024  # bytes; a record has at most a quarter of this
 _NOT_FOUND = b"credentials not found in native keychain"
@@ -160,7 +160,7 @@ class HelperFailed(StoreError):
 
 
 class _Program:
-    """The helper at *path*, whose calls together have *limit*; it may prompt if the user is present."""
+    """The helper at *path*, each call of which has *limit*; it may prompt if the user is present."""
 
     def __init__(self, path: str, name: str, options: StoreOptions, limit: TimeLimit) -> None:
         self._path, self._name, self._options, self._limit = path, name, options, limit
@@ -185,6 +185,7 @@ class _Program:
             reason = getattr(error, "strerror", None) or "invalid path"
             problem = f"the credential helper {self._name} cannot be run: {reason}"
             raise StoreError(problem, hint="correct credential_helper", alternative=_REMEDY) from None
+        self._limit.progress()
         if len(output) > _MAX_OUTPUT:
             problem = f"`{self._name} {action}` printed more than 1 MiB"
             raise StoreError(problem, hint="check the helper", alternative=_REMEDY)
