@@ -66,6 +66,7 @@ def test_the_password_is_stored_only_with_consent(
     assert fake_helper.stored == []
 
 
+@pytest.mark.slow
 def test_a_helper_that_hangs_exits_with_13_in_time_and_nothing_is_sent(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path
 ) -> None:

@@ -1,7 +1,6 @@
 """Storage `helper` with helpers that misbehave, and with the real `docker-credential-pass`."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -86,20 +85,23 @@ def test_a_name_is_searched_for_in_path(opened: Open, fake_helper: FakeHelper, m
 _SPAWN = "import subprocess\nsubprocess.Popen([sys.executable, '-ISc', 'import time; time.sleep(60)'])\n"
 
 
-@pytest.mark.parametrize("action", ["get", "store", "erase", "probe"])
-@pytest.mark.parametrize("code", ["time.sleep(60)", READ + _SPAWN + "time.sleep(60)"])
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        *((action, "time.sleep(60)") for action in ("get", "store", "erase", "probe")),
+        ("get", READ + _SPAWN + "time.sleep(60)"),
+    ],
+)
 def test_a_helper_that_hangs_is_killed_with_its_child_processes(
     opened: Open, tmp_path: Path, action: str, code: str
 ) -> None:
     helper = install(tmp_path / "docker-credential-slow", f"open({str(tmp_path / 'starts')!r}, 'a').write('.')\n{code}")
-    store = _open(opened, helper, timeout=0.5)
-    start = time.monotonic()
+    store = _open(opened, helper, timeout=0.2)
 
     assert _failure(store, action).message == "docker-credential-slow did not respond in time"
     assert "did not respond" in _failure(store, action).message
     starts = tmp_path / "starts"  # none, if Python took longer than that to start
     assert not starts.exists() or len(starts.read_text()) <= 1  # after a timeout, it is not run again
-    assert time.monotonic() - start < 30  # not a minute
     assert not _commands_with(str(helper))
 
 

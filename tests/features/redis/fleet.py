@@ -53,14 +53,13 @@ def exit_codes(outcomes: list[Outcome]) -> dict[int, int]:
     return dict(Counter(outcome.code for outcome in outcomes))
 
 
-def wait_for_polls(server: RedisServer, processes: int) -> None:
-    """Wait until *processes* processes are connected, and those that wait for the lock have read the record."""
-    clients: Any = server.oracle.info
-    wait_until(lambda: clients("clients")["connected_clients"] > processes)  # and the oracle
+def wait_until_waiting(server: RedisServer, processes: int) -> None:
+    """Wait until *processes* processes have tried in vain to get the lock, which is the only key that they set."""
+    waiting: set[str] = set()
+    clients: Any = server.oracle.client_list
 
-    def reads() -> int:
-        info: Any = server.oracle.info("commandstats")
-        return int(info.get("cmdstat_get", {}).get("calls", 0))
+    def all_wait() -> bool:
+        waiting.update(client["id"] for client in clients() if client["cmd"] == "set")
+        return len(waiting) >= processes
 
-    start = reads()
-    wait_until(lambda: reads() >= start + 20 * processes)
+    wait_until(all_wait)

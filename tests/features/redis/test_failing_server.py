@@ -19,12 +19,10 @@ def test_an_unreachable_server_is_exit_code_13_in_time_and_causes_no_login(
 ) -> None:
     env: Env = {**sandbox.settings, **redis_server.environ}
     (RedisServer.freeze if how == "frozen" else RedisServer.stop)(redis_server)
-    with Stopwatch() as watch:
-        for command in (ME, ("login",), ("logout",), ("token", "status")):
-            outcome = xapi(*command, env=env)
-            assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
-            assert f"Redis at {redis_server.socket} " in outcome.err
-    assert watch.seconds < 60  # three seconds each
+    commands = (ME, ("login",), ("logout",), ("token", "status"))
+    for outcome in ended([xapi.start(*command, env=env) for command in commands]):
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (13, "", 1)
+        assert f"Redis at {redis_server.socket} " in outcome.err
     assert sandbox.login_attempts == 0
 
 
@@ -61,7 +59,7 @@ def test_a_holder_of_the_lock_that_is_killed_delays_the_next_login_by_seconds(
         body = b'{"access_token": "next"}'
     with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))]) as second:
         key = next(key for key in shared_redis.names() if key.endswith(":lock"))
-        assert shared_redis.execute("PTTL", key) <= 8000
+        assert shared_redis.execute("PTTL", key) <= 5000
         shared_redis.execute("PEXPIRE", key, 100)
         assert xapi("token", "show", env={**env, "XAPI_BASE_URL": second.url}).code == 0
 
@@ -71,7 +69,7 @@ def test_machines_that_wait_for_a_killed_holder_log_in_once(
 ) -> None:
     assert xapi("login", env=env).code == 0
     (record,) = shared_redis.names()
-    shared_redis.execute("SET", record.replace("record", "lock"), "of a killed process", "PX", 3000)
+    shared_redis.execute("SET", record.replace("record", "lock"), "of a killed process", "PX", 1000)
     service.revoke_tokens()
     before = service.logins
 
@@ -88,16 +86,14 @@ def test_a_logout_of_all_accounts_names_what_it_could_not_delete(
     assert xapi("login", env={**sandbox.settings, **member, "XAPI_STORAGE": "file"}).code == 0
     redis_server.freeze()
 
-    for env in (redis_server.environ, {"XAPI_STORAGE": "file"}):
-        with Stopwatch() as watch:
-            stopped = xapi("logout", "--all", env=env)
-        errors = stopped.err.splitlines()
-        place = f"Redis ({redis_server.url}, xapi): Redis at {redis_server.socket} did not respond within 3 s"
-        assert sorted(error.partition("; ")[0] for error in errors) == sorted(
-            f"xapi: error: cannot log out of {user.email} at {sandbox.base_url}: {place}" for user in (MASTER, MEMBER)
-        )
-        assert (stopped.code, list((xapi.state / "tokens").iterdir())) == (13, [])
-        assert watch.seconds < 20  # both accounts wait once
+    with Stopwatch() as watch:
+        stopped = xapi("logout", "--all", env={"XAPI_STORAGE": "file"})
+    place = f"Redis ({redis_server.url}, xapi): Redis at {redis_server.socket} did not respond within 3 s"
+    assert sorted(error.partition("; ")[0] for error in stopped.err.splitlines()) == sorted(
+        f"xapi: error: cannot log out of {user.email} at {sandbox.base_url}: {place}" for user in (MASTER, MEMBER)
+    )
+    assert (stopped.code, list((xapi.state / "tokens").iterdir())) == (13, [])
+    assert watch.seconds < 20  # both accounts wait once
     redis_server.thaw()
 
     assert xapi("logout", "--all").code == 0

@@ -38,7 +38,7 @@ def session_in(server: RedisServer, tmp_path: Path) -> LoginSession:
 def test_a_login_writes_the_token_and_leaves_no_lock(shared_redis: RedisServer, tmp_path: Path) -> None:
     session = session_in(shared_redis, tmp_path)
     with session.locked(60):
-        assert 0 < shared_redis.execute("PTTL", LOCK) <= 8000
+        assert 0 < shared_redis.execute("PTTL", LOCK) <= 5000
         session.write(RECORD)
 
     assert shared_redis.names() == [f"test:{ME.key}:record"]
@@ -48,7 +48,7 @@ def test_a_login_writes_the_token_and_leaves_no_lock(shared_redis: RedisServer, 
 def test_the_lock_is_prolonged_while_its_holder_lives(shared_redis: RedisServer, tmp_path: Path) -> None:
     session = session_in(shared_redis, tmp_path)
     with session.locked(60):
-        shared_redis.execute("PEXPIRE", LOCK, 4000)
+        shared_redis.execute("PEXPIRE", LOCK, 4000)  # longer than until it is prolonged
         wait_until(lambda: shared_redis.execute("PTTL", LOCK) > 4000)
         assert session.write(RECORD)
 

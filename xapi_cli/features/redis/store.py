@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LOCK_LIFETIME = 8.0  # seconds without a sign of its holder
+_LOCK_LIFETIME = 5.0  # seconds without a sign of its holder
 _FIRST_POLL, _LAST_POLL = 0.02, 0.25  # seconds between two attempts to get it
 _LOGOUT_LIFETIME = 3600  # seconds: no login that began before a logout takes longer
 _FAILURE_LIFETIME = 60  # seconds
