@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli.hints import Option, Run
 from xapi_cli.settings import config_file, resolve
@@ -14,12 +14,14 @@ from xapi_cli.system.render import pasteable, printable
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from xapi_cli.auth.account import Account
     from xapi_cli.auth.passwords import PasswordCommand
-    from xapi_cli.auth.token_source import Perform, TokenSource
+    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.http.httpx_transport import HttpxTransport
     from xapi_cli.http.log import RequestLog
-    from xapi_cli.http.messages import Request, Response
+    from xapi_cli.http.messages import Request
     from xapi_cli.http.transport import Transport
     from xapi_cli.request.verbose import VerboseLog
     from xapi_cli.settings.table import Settings
@@ -32,9 +34,7 @@ if TYPE_CHECKING:
 class Context:
     """Environment, terminal, clock, settings, account and transport of one command.
 
-    Before it uses anything else, a command sets `flags`, `may_create_profile`, `suggests_login`, `verbose` and
-    `default_max_time`. `started` is the monotonic time at which the command started. `option` returns what messages
-    call the flag of a setting.
+    Before it uses anything else, a command sets `flags`, `may_create_profile`, `verbose` and `default_max_time`.
     """
 
     def __init__(self, environ: Mapping[str, str], *, terminal: Terminal | None = None) -> None:
@@ -43,8 +43,8 @@ class Context:
         self.terminal = terminal or Terminal(environ)
         self.terminal.shown = self.shown
         self.flags: resolve.Flags = {}
-        self.may_create_profile, self.suggests_login, self.verbose = False, True, 0
-        self.option: Callable[[str], str] = lambda name: str(Option(name))
+        self.may_create_profile, self.verbose = False, 0
+        self.option: Callable[[str], str] = lambda name: str(Option(name))  # what messages call the flag of a setting
         self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
 
@@ -56,11 +56,7 @@ class Context:
     def settings(self) -> "Settings":
         """The settings from flags, environment and config file."""
         found = resolve.resolve(
-            self.flags,
-            self.environ,
-            may_create_profile=self.may_create_profile,
-            or_log_in=self.suggests_login,
-            option=self.option,
+            self.flags, self.environ, may_create_profile=self.may_create_profile, option=self.option
         )
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password, found.token)
@@ -95,12 +91,9 @@ class Context:
         if isinstance(part, Option):
             return self.option(part.setting)
         given = {**self.flags, "profile": profile or self.flags.get("profile")}
-        found: Settings | None = vars(self).get("settings")
-        is_login = part.command.partition(" ")[0] == "login"
-        if is_login and found and (found.password_command_mismatch or found.headers_mismatch):
-            given["profile"] = given["profile"] or "NAME"  # so that these settings of the profile are kept
         if part.storage:
             given["storage"] = part.storage
+        is_login = part.command.partition(" ")[0] == "login"
         keys = ("profile", "username", "base_url", "storage") if is_login else ("profile",)
         options = [_option(key, value) for key in keys if (value := given.get(key))]
         return f"`{' '.join(['xapi', part.command, *filter(None, options)])}`"
@@ -122,9 +115,9 @@ class Context:
         """The path of config.toml."""
         return config_file.config_path(self.environ)
 
-    def edit_config(self, change: "config_file.Change") -> None:
-        """Apply *change* to the config file under a lock; raises the exceptions of `config_file.edit`."""
-        config_file.edit(self.config_path, change, lock=self.state_directory.lock_file("config"))
+    def editing_config(self) -> "AbstractContextManager[config_file.Document]":
+        """Return the config file for changes in a `with` block, under a lock; see `config_file.editing`."""
+        return config_file.editing(self.config_path, lock=self.state_directory.lock_file("config"))
 
     @cached_property
     def state_directory(self) -> "StateDirectory":
@@ -151,8 +144,7 @@ class Context:
 
     def _required(self, key: str, value: str | None) -> str:
         if value is None:
-            found = config_file.load(self.config_path)
-            raise resolve.missing_in_profile(key, self.settings.profile, found, or_log_in=self.suggests_login)
+            raise resolve.missing(key, self.settings.profile, config_file.load(self.config_path))
         return value
 
     def account(
@@ -205,27 +197,10 @@ class Context:
         mismatch = found.password_command_mismatch
         return PasswordCommand(command, self.environ, found.profile, mismatch, self.deadline, shows_stderr)
 
-    def check_server(self, base_url: str) -> bool:
-        """Return whether the API seems to respond at *base_url*, and warn if not.
-
-        Raises NetworkError or TimeoutExpired if no server responds.
-        """
-        from xapi_cli.auth import grant
-
-        _, problem = grant.probe(self.httpx_transport, base_url, timeout=self.settings.timeout, deadline=self.deadline)
-        if problem is not None:
-            self.terminal.warn(problem.advice)
-        return problem is None
-
     def repository(
-        self,
-        identity: "Identity",
-        *,
-        storage: str | None = None,
-        settings: "Settings | None" = None,
-        reports: "StoreReports | None" = None,
+        self, identity: "Identity", *, settings: "Settings | None" = None, reports: "StoreReports | None" = None
     ) -> "TokenRepository":
-        """Return the token repository of *identity* in *storage*, by default the one in the settings.
+        """Return the token repository of *identity*.
 
         *settings* are those of the account's profile, if it is not the selected one. With *reports*, it collects its
         warnings there instead of printing them, and does not wait for the user.
@@ -244,27 +219,24 @@ class Context:
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             settings={name: chosen.get(name) for name in registry.SETTING_NAMES},
         )
-        return TokenRepository(identity, storage or self.settings.storage, options)
+        return TokenRepository(identity, chosen.storage, options)
 
     def _warn_without_lock(self, error: "OSError | LockUnavailable") -> None:
         from xapi_cli.system.lock import state_error
 
         self.terminal.warn(f"{state_error(self.state_directory.path, error).message}; continuing without locks")
 
-    def tokens(
-        self, *, automatic: bool = True, serves: bool = False, perform: "Perform" = lambda action: action()
-    ) -> "TokenSource":
+    def tokens(self, *, automatic: bool = True, **options: Any) -> "TokenSource":
         """Return the source of tokens for requests: XAPI_TOKEN or XAPI_TOKEN_FILE if set, else the account.
 
-        If it *serves*, it is for other programs. Unless *automatic*, the account never logs in automatically. *perform*
-        calls what may log in.
+        Unless *automatic*, the account never logs in automatically. *options* are those of `TokenSource`.
         """
         from xapi_cli.auth.token_source import SuppliedToken, TokenSource
 
         variable = self.settings.token_variable
         supplied = SuppliedToken(variable, lambda: self.supplied_token() or "") if variable else None
         origin = supplied or self.account(automatic=automatic)
-        return TokenSource(origin, serves=serves, redact=self.terminal.redactor.add, perform=perform)
+        return TokenSource(origin, redact=self.terminal.redactor.add, **options)
 
     def warn_of_supplied_token(self, consequence: str) -> None:
         """If the user supplies a token, print a warning that states the *consequence*."""
@@ -292,16 +264,6 @@ class Context:
         if self.settings.profile != "default":
             log.trace(f"* profile {self.settings.profile}")
         return log
-
-    @property
-    def ca_bundle(self) -> str | None:
-        """The path of the CA bundle, None without one; raises UsageError if it does not exist, even for plain http."""
-        path, source = self.settings.ca_bundle, self.settings.ca_bundle_source
-        if path and source:
-            from xapi_cli.http import tls
-
-            tls.check_exists(source, path)
-        return path
 
     @property
     def log_path(self) -> str | None:
@@ -335,28 +297,19 @@ class Context:
                 verbose.log_request(request)
 
         return self.open_transport(
-            on_request=on_request, on_response=verbose.log_response if verbose else None, is_shown=True
+            on_request=on_request,
+            on_response=verbose.log_response if verbose else None,
+            trace=verbose.trace if verbose else None,
+            waiting=self.terminal.waiting,
         )
 
-    def open_transport(
-        self,
-        *,
-        on_request: "Callable[[Request], None] | None" = None,
-        on_response: "Callable[[Response], None] | None" = None,
-        is_shown: bool = False,
-    ) -> "Transport":
-        """Return a transport; that of many threads does not show for which responses they wait (*is_shown*)."""
+    def open_transport(self, **options: Any) -> "Transport":
+        """Return a transport; *options* are those of `http.transport.Transport` which are not settings."""
         from xapi_cli.http.transport import open_transport
 
-        terminal = self.terminal
+        found = self.settings
         return open_transport(
-            timeout=self.settings.timeout,
-            ca_bundle=self.ca_bundle,
-            environ=self.environ,
-            on_request=on_request,
-            on_response=on_response,
-            log=self.request_log,
-            **({"trace": self.verbose_log and self.verbose_log.trace, "waiting": terminal.waiting} if is_shown else {}),
+            timeout=found.timeout, ca_bundle=found.ca_bundle, environ=self.environ, log=self.request_log, **options
         )
 
     @property

@@ -17,7 +17,7 @@ from xapi_cli.http import authorization, decoding, urls
 from xapi_cli.http.httpx_transport import converted_response, timeouts_of
 from xapi_cli.http.messages import USER_AGENT, Response
 from xapi_cli.http.send import ENCODING, MAX_REDIRECTS, Call, Sender, redirected_call
-from xapi_cli.http.transport import Transport, open_transport
+from xapi_cli.http.transport import Transport
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.spool import Text
 from xapi_cli.settings.table import LIBRARY_PARAMETERS
@@ -74,9 +74,7 @@ class _LibraryContext(Context):
     @cached_property
     def transport(self) -> Transport:
         """The transport that sends all requests, those of logins too: the server may serve one connection at a time."""
-        return open_transport(
-            timeout=self.settings.timeout, ca_bundle=self.ca_bundle, environ=self.environ, log=self.request_log
-        )
+        return self.open_transport()
 
     @property
     def deadline(self) -> None:

@@ -70,7 +70,7 @@ ERRORS = {
     "an invalid variable": Error(
         "token status", {**HERE, "XAPI_TIMEOUT": "soon"}, 2,
         "XAPI_TIMEOUT: 'soon' is not a valid duration;"
-        " write a time above 0: 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1",
+        " write 90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1",
     ),
     "an invalid storage": Error(
         "token status", {**HERE, "XAPI_STORAGE": "disk"}, 2,

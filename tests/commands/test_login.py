@@ -84,12 +84,10 @@ def test_a_login_stores_its_token_in_the_real_keyring(
         (("--password=CANARY",), {}, "unknown option --password; "),
         (("--password-command", "'a"), {}, "--password-command: a quote is not closed"),
         (("--base-url", "a.test", "-u", "me", "--password-stdin"), {}, "--password-stdin: the first line of stdin is"),
-        (("api.test", "-u", "me", "--password-command", b"echo \xff"), {}, "--password-command: the value, or the"),
-        (("api.test", "-u", "me", "--ca-bundle", b"ca\xff"), {}, "--ca-bundle: the value, or the current directory"),
     ],
 )
 def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
-    xapi: Xapi, args: tuple[str | bytes, ...], env: Environ, message: str
+    xapi: Xapi, args: tuple[str, ...], env: Environ, message: str
 ) -> None:
     outcome = xapi("login", *args, env=env)
 
@@ -265,7 +263,6 @@ def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sa
         ("true", "'true' printed no password on its first line"),
         ("no-such-program", "'no-such-program' cannot be run: No such file or directory"),
         ("cat ~/password", "'cat' failed with exit code 1"),
-        ("cat x | head -1", "'cat' failed with exit code 1"),
     ],
 )
 def test_a_password_command_that_fails_is_named_and_no_other_source_is_tried(
@@ -279,7 +276,6 @@ def test_a_password_command_that_fails_is_named_and_no_other_source_is_tried(
     assert (outcome.code, sandbox.login_attempts) == (10, 1)
     assert outcome.err.splitlines()[-1].startswith(f"xapi: error: password_command {problem}; run it"), outcome.err
     assert "CANARY" not in outcome.err
-    assert ("is shell syntax, but the command runs without" in outcome.err) == ("|" in command or "~" in command)
 
 
 def account_env(sandbox: Sandbox) -> Environ:

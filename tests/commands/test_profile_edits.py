@@ -61,25 +61,16 @@ def test_remove_names_the_command_that_deletes_the_token_which_remains(
     assert logout == Outcome(0, "", f"xapi: logged out of {account}\n")
 
 
-@pytest.mark.parametrize(
-    ("verb", "otherwise"),
-    [
-        (("use",), ", or create it with `xapi login --profile nowhere`"),
-        (("show",), ", or create it with `xapi login --profile nowhere`"),
-        (("remove",), ""),
-        (("unset", "timeout", "-p"), ""),
-    ],
-)
+@pytest.mark.parametrize("verb", [("use",), ("show",), ("remove",), ("unset", "timeout", "-p")])
 def test_a_profile_that_does_not_exist_exits_with_2_and_lists_the_existing_ones(
-    xapi: Xapi, verb: tuple[str, ...], otherwise: str
+    xapi: Xapi, verb: tuple[str, ...]
 ) -> None:
-    error = "xapi: error: profile 'nowhere' does not exist"
-    assert xapi("profile", *verb, "nowhere") == Outcome(2, "", f"{error}{otherwise.replace(', or', ';')}\n")
+    error, create = "xapi: error: profile 'nowhere' does not exist", "create it with `xapi login --profile nowhere`"
+    assert xapi("profile", *verb, "nowhere") == Outcome(2, "", f"{error}; {create}\n")
 
     write_config(xapi)
-    assert xapi("profile", *verb, "nowhere") == Outcome(
-        2, "", f"{error}; select another profile (work, home){otherwise}\n"
-    )
+    others = "select another profile (work, home)"
+    assert xapi("profile", *verb, "nowhere") == Outcome(2, "", f"{error}; {others}, or {create}\n")
     assert config_of(xapi) == WRITTEN
 
 

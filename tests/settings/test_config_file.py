@@ -5,18 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from xapi_cli.errors import OutputError, UsageError
 from xapi_cli.settings import config_file
-from xapi_cli.settings.config_file import Config
+from xapi_cli.settings.config_file import Config, Document, editing
 
-if TYPE_CHECKING:
-    from xapi_cli.settings.config_file import Document
-
-    Change = Callable[[Document], Document | None]
+Change = Callable[[Document], None]
 
 WRITTEN = """\
 # my settings
@@ -41,13 +37,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
-def _set(name: str, key: str, value: object) -> "Callable[[Document], Document]":
-    def change(document: "Document") -> "Document":
-        document = config_file.with_profile(document, name)
-        config_file.set_setting(document, name, key, value)
-        return document
+def _set(name: str, key: str, value: object) -> Change:
+    return lambda document: document.set(name, key, value)
 
-    return change
+
+def _edit(path: Path, change: Change) -> None:
+    with editing(path) as document:
+        change(document)
 
 
 def test_the_contents_of_a_file_are_read(path: Path) -> None:
@@ -68,7 +64,7 @@ def test_a_missing_or_an_empty_file_sets_nothing(path: Path, data: bytes | None)
     if data is not None:
         path.write_bytes(data)
     assert config_file.load(path) == Config()
-    config_file.edit(path, _set("a", "username", "me"))
+    _edit(path, _set("a", "username", "me"))
     assert config_file.load(path) == Config(None, {"a": {"username": "me"}})
 
 
@@ -76,11 +72,10 @@ INVALID = {
     "the line is named": (b"\n\nx = = 1", "line 3"),
     "an escape sequence": (b'x = "\x1b[2J"', "is not valid TOML: "),
     "JSON": (b'{"profiles": {}}', "is not valid TOML: "),
-    "an integer of 5,000 digits": (b"[profiles.a]\ntimeout = " + b"9" * 5_000, "a number with too many digits"),
-    "deep nesting": (b"x = " + b"[" * 10_000, "is nested too deeply"),
+    "an integer of 5,000 digits": (b"[profiles.a]\ntimeout = " + b"9" * 5_000, "is not valid TOML: "),
+    "deep nesting": (b"x = " + b"[" * 10_000, "is not valid TOML: "),
     "latin-1": ("# ü".encode("latin-1"), "is not valid UTF-8 at byte 2"),
     "UTF-16": ("x = 1".encode("utf-16"), "is not valid UTF-8 at byte 0"),
-    "too large": (b"#" * (1024 * 1024 + 1), "is larger than 1 MiB"),
     "an unknown key": (b"color = 1", ": unknown key color; the keys are default_profile, profiles"),
     "a key of a profile outside of one": (b"timeout = 1", ": unknown key timeout; write it below the header of a"),
     "a profile outside of profiles": (b"[default]", ": unknown key default; the header of a profile is [profiles.def"),
@@ -110,7 +105,7 @@ def test_an_invalid_file_is_reported_with_the_place_and_never_overwritten(
     path: Path, data: bytes, message: str
 ) -> None:
     path.write_bytes(data)
-    for read in (lambda: config_file.load(path), lambda: config_file.edit(path, _set("a", "username", "me"))):
+    for read in (lambda: config_file.load(path), lambda: _edit(path, _set("a", "username", "me"))):
         with pytest.raises(UsageError) as caught:
             read()
         assert str(caught.value).startswith(f"{path}")
@@ -120,28 +115,22 @@ def test_an_invalid_file_is_reported_with_the_place_and_never_overwritten(
     assert (path.read_bytes(), os.listdir(path.parent)) == (data, ["config.toml"])
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_not_a_file_is_refused_without_waiting(path: Path, make: Callable[[Path], None]) -> None:
-    make(path)
-    with pytest.raises(UsageError, match=r"is not a regular file|Is a directory"):
+def test_a_directory_is_refused(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(UsageError, match="Is a directory"):
         config_file.load(path)
 
 
-EDITS: "list[tuple[Change, dict[str, str]]]" = [
+EDITS: list[tuple[Change, dict[str, str]]] = [
     (_set("work", "timeout", 9), {"timeout = 2.5": "timeout = 9"}),
     (_set("work", "storage", "file"), {"timeout = 2.5\n": 'timeout = 2.5\nstorage = "file"\n'}),
     (_set("home", "headers", {"X-A": "b"}), {'    "show",\n]\n': '    "show",\n]\nheaders = {X-A = "b"}\n'}),
     (_set("new", "username", "ü"), {'    "show",\n]\n': '    "show",\n]\n\n[profiles.new]\nusername = "ü"\n'}),
+    (lambda document: document.unset("work", "base_url"), {'base_url = "https://api.test"\n': ""}),
+    (lambda document: document.use("home"), {'= "work"  #': '= "home"  #'}),
     (
-        lambda document: config_file.remove_setting(document, "work", "base_url"),
-        {'base_url = "https://api.test"\n': ""},
-    ),
-    (lambda document: document.update(default_profile="home"), {'= "work"  #': '= "home"  #'}),
-    (
-        lambda document: config_file.remove_profile(document, "work"),
-        {
-            WRITTEN.split("\n", 1)[1].split("# at home", maxsplit=1)[0]: "\n\n",
-        },
+        lambda document: document.remove("work"),
+        {WRITTEN.split("\n", 1)[1].split("# at home", maxsplit=1)[0]: "\n\n"},
     ),
 ]
 
@@ -156,7 +145,7 @@ def test_an_edit_changes_only_what_it_is_about(path: Path, number: int, newline:
         expected = expected.replace(before, after, 1)
     path.write_text(WRITTEN, newline=newline)
     path.chmod(0o640)
-    config_file.edit(path, change)
+    _edit(path, change)
     assert path.read_bytes().decode() == expected.replace("\n", newline)
     assert path.stat().st_mode & 0o777 == 0o640
 
@@ -183,15 +172,15 @@ def test_any_form_is_edited_correctly_or_refused(path: Path, form: str) -> None:
         (_set("work", "timeout", 9), {**before, "work": {**before["work"], "timeout": 9}}),
         (_set("with.dot", "username", "z"), {**before, "with.dot": {"username": "z"}}),
         (
-            lambda document: config_file.remove_setting(document, "work", "timeout"),
+            lambda document: document.unset("work", "timeout"),
             {**before, "work": {key: value for key, value in before["work"].items() if key != "timeout"}},
         ),
-        (lambda document: config_file.remove_profile(document, "work"), {"default": before["default"]}),
+        (lambda document: document.remove("work"), {"default": before["default"]}),
     ]
     for change, expected in changes:
         path.write_text(FORMS[form])
         try:
-            config_file.edit(path, change)
+            _edit(path, change)
         except UsageError as error:
             assert form in ("dotted", "interleaved", "dotted in a table", "all inline")
             assert str(error) == f"{path} has a form that xapi cannot edit; edit the file by hand"
@@ -202,14 +191,11 @@ def test_any_form_is_edited_correctly_or_refused(path: Path, form: str) -> None:
 
 def test_concurrent_edits_are_all_kept(path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from xapi_cli.settings import config_file as c\n"
+        "import sys; from pathlib import Path; from xapi_cli.settings.config_file import editing\n"
         "from xapi_cli.system.files import StateDirectory\n"
         "path, number = Path(sys.argv[1]), int(sys.argv[2])\n"
-        "def change(document):\n"
-        "    document = c.with_profile(document, f'p{number}')\n"
-        "    c.set_setting(document, f'p{number}', 'timeout', number)\n"
-        "    return document\n"
-        "c.edit(path, change, lock=StateDirectory(path.parent / 'state').lock_file('config'))\n"
+        "with editing(path, lock=StateDirectory(path.parent / 'state').lock_file('config')) as document:\n"
+        "    document.set(f'p{number}', 'timeout', number)\n"
     )
     editors = [subprocess.Popen([sys.executable, "-c", code, str(path), str(number)]) for number in range(6)]
     assert [editor.wait(60) for editor in editors] == [0] * 6
@@ -219,6 +205,10 @@ def test_concurrent_edits_are_all_kept(path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"config\.toml cannot be written: Not a directory"):
-        config_file.edit(tmp_path / "file" / "config.toml", _set("a", "username", "me"))
-    with pytest.raises(UsageError, match="is not valid UTF-8, which the config file requires"):
-        config_file.check_storable("--log", "/\udcff")
+        _edit(tmp_path / "file" / "config.toml", _set("a", "username", "me"))
+
+
+def test_a_value_that_is_not_utf_8_is_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match=r"log: the value, or .* is not valid UTF-8, which the config file requires"):
+        _edit(path, _set("a", "log", "/\udcff"))
+    assert not path.exists()

@@ -64,7 +64,6 @@ def test_only_a_derived_field_has_no_row() -> None:
         "password_command_mismatch",
         "headers_mismatch",
         "base_url_end",
-        "ca_bundle_source",
         "overridden",
     ]
 

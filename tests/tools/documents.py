@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
 from typer._completion_shared import get_completion_script
 
@@ -14,7 +13,7 @@ from tests.tools.surface import surface
 from xapi_cli import errors
 from xapi_cli.app import COMMANDS, program
 from xapi_cli.errors import XapiError
-from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, VARIABLES, Group, Setting, default_text
+from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, VARIABLES, Setting, default_text
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PAGE = ROOT / "docs" / "settings.md"
@@ -49,10 +48,8 @@ def help_of(*args: str) -> str:
 def settings_table() -> str:
     """Return the table of settings in `docs/settings.md`."""
     lines = ["| setting | flag | environment | profile key | default |", "| --- | --- | --- | --- | --- |"]
-    for group in get_args(Group):
-        lines.append(f"| **{group.capitalize()}** | | | | |")
-        lines += [_settings_row(each, default_text(name)) for name, each in SETTINGS.items() if each.group == group]
-        lines += [_settings_row(each) for each in VARIABLES if each.title and each.group == group]
+    lines += [_settings_row(each, default_text(name)) for name, each in SETTINGS.items()]
+    lines += [_settings_row(each) for each in VARIABLES if each.title]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -71,8 +68,8 @@ def _code(*args: str) -> str:
 
 
 def _profile_key(setting: Setting) -> str:
-    if setting.top_level_key:
-        return f"`{setting.top_level_key}`, at the top of the file"
+    if setting is SETTINGS["profile"]:
+        return "`default_profile`, at the top of the file"
     return _code(*(name for name in PROFILE_KEYS if SETTINGS[name] is setting))
 
 

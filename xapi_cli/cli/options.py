@@ -40,7 +40,6 @@ class Uses(NamedTuple):
 
     settings: tuple[str, ...] = ()
     may_create_profile: bool = False
-    suggests_login: bool = True
     rows: "Callable[[], Mapping[str, Flag]]" = dict
     base_url_argument: Callable[[str], str] | None = None
 
@@ -48,22 +47,20 @@ class Uses(NamedTuple):
 def settings_flags(
     *names: str,
     may_create_profile: bool = False,
-    suggests_login: bool = True,
     rows: "Callable[[], Mapping[str, Flag]]" = dict,
     base_url_argument: Callable[[str], str] | None = None,
 ) -> Callable[[F], F]:
     """Return a decorator that adds the flags of the settings *names* to a command.
 
     The command does not declare them: it reads the resulting values from `context.settings`. If *may_create_profile*,
-    the selected profile does not have to exist. If *suggests_login*, an error about a missing profile or account
-    suggests a login. *rows* returns more options, whose values are in `chosen`. With *base_url_argument*, which checks
-    it, the argument `url` of the command is the same as --base-url.
+    the selected profile does not have to exist. *rows* returns more options, whose values are in `chosen`. With
+    *base_url_argument*, which checks it, the argument `url` of the command is the same as --base-url.
     """
     ordered = tuple(name for name in SETTINGS if name in names)
 
     def decorate(function: F) -> F:
         function.uses = Uses(  # type: ignore[attr-defined]  # for cli.command
-            ordered, may_create_profile, suggests_login, rows, base_url_argument
+            ordered, may_create_profile, rows, base_url_argument
         )
         return function
 
@@ -95,7 +92,7 @@ def take(ctx: Any, uses: Uses, rows: "Mapping[str, Flag]", context: "Context") -
         flags["base_url"] = uses.base_url_argument(url)
     context.flags = flags
     context.command = ctx.command_path.removeprefix("xapi ")
-    context.may_create_profile, context.suggests_login = uses.may_create_profile, uses.suggests_login
+    context.may_create_profile = uses.may_create_profile
     found = resolve.without_profile(MESSAGES, flags, context.environ)
     context.terminal.is_quiet = found.get("quiet", False)
     context.terminal.has_json_messages = found.get("error_format") == message_format.JSON

@@ -123,7 +123,7 @@ class _Findings:
         """Probe the store, which is a service, on the first call; return what it reported, or raise its error."""
         if self._store_reports is None:
             self._store_reports = reports = StoreReports()
-            repository = self.context.repository(Identity("", ""), storage=self.storage_setting, reports=reports)
+            repository = self.context.repository(Identity("", ""), reports=reports)
             try:
                 repository.probe()
                 self.probed_repository = repository

@@ -79,7 +79,7 @@ def login(
     context: Context = ctx.obj
     settings, terminal = context.settings, context.terminal
     to_store = _flags_to_store(context)
-    _check(context, to_store, password_stdin=password_stdin, remember=remember)
+    _check(context, password_stdin=password_stdin, remember=remember)
     repository = context.repository(Identity(settings.base_url or "", settings.username or ""))
     repository.probe()  # before any prompt, and before a secret is sent
 
@@ -129,7 +129,7 @@ def _flags_to_store(context: "Context") -> dict[str, object]:
     return found
 
 
-def _check(context: "Context", to_store: dict[str, object], *, password_stdin: bool, remember: bool | None) -> None:
+def _check(context: "Context", *, password_stdin: bool, remember: bool | None) -> None:
     """Raise what can be said before a prompt and before anything is sent."""
     settings = context.settings
     if remember and not registry.selected(settings.storage).remembers_passwords:
@@ -137,14 +137,9 @@ def _check(context: "Context", to_store: dict[str, object], *, password_stdin: b
             f"--remember cannot be used with storage {settings.storage}, which does not store passwords",
             hint=f"use --storage {registry.remembering()}, or --password-command instead of --remember",
         )
-    for name, value in to_store.items():
-        config_file.check_storable(SETTINGS[name].flags[0], value)
-    command = context.flags.get("password_command")
-    if command and (warning := values.shell_syntax_warning("--password-command", command)):
-        context.terminal.warn(warning)
     for name in ("base_url", "username"):
         if not context.terminal.interactive and getattr(settings, name) is None:
-            raise resolve.missing(name, or_log_in=False)
+            raise resolve.missing(name)
     if not password_stdin and not settings.password and context.password_command:
         context.password_command.check()
 
@@ -157,8 +152,15 @@ def _accepts(context: "Context", base_url: str) -> bool:
 
     Raises NetworkError or TimeoutExpired if no server responds.
     """
-    is_usual = context.check_server(base_url)
-    return is_usual or context.terminal.confirm(f"Use {base_url} anyway?", default=False)
+    from xapi_cli.auth import grant
+
+    _, problem = grant.probe(
+        context.httpx_transport, base_url, timeout=context.settings.timeout, deadline=context.deadline
+    )
+    if problem is None:
+        return True
+    context.terminal.warn(problem.advice)
+    return context.terminal.confirm(f"Use {base_url} anyway?", default=False)
 
 
 def _prompt_for_base_url(context: "Context", default: str = "") -> str:
@@ -261,22 +263,14 @@ def _write_profile(context: "Context", identity: Identity, to_store: dict[str, o
     """
     settings, terminal, name = context.settings, context.terminal, context.settings.profile
     unusable = {"password_command": settings.password_command_mismatch, "headers": settings.headers_mismatch}
-    before: dict[str, str] = {}
-
-    def change(document: "config_file.Document") -> "config_file.Document":
-        before.update(resolve.account_in_profile(name, config_file.contents(document)))
-        document = config_file.with_profile(document, name)
-        table = document["profiles"][name]
-        for key, reason in unusable.items():
-            if reason:  # it would be used for the new account otherwise
-                table.pop(key, None)
-        for key, value in {**identity._asdict(), **to_store}.items():
-            if table.get(key) != value:
-                config_file.set_setting(document, name, key, value)
-        return document
-
     try:
-        context.edit_config(change)
+        with context.editing_config() as document:
+            before = resolve.account_in_profile(name, document.contents())
+            for key, reason in unusable.items():
+                if reason:  # it would be used for the new account otherwise
+                    document.unset(name, key)
+            for key, value in {**identity._asdict(), **to_store}.items():
+                document.set(name, key, value)
     except (OutputError, UsageError) as error:
         terminal.warn(together("the profile could not be written: ", error.advice))
         return False

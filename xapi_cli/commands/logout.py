@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 All = Annotated[bool, typer.Option("--all", help="Log out of every known account.")]
 
 
-@settings_flags(*ACCOUNT, suggests_login=False)
+@settings_flags(*ACCOUNT)
 def logout(ctx: typer.Context, *, everything: All = False) -> None:
     """Delete the stored token and password.
 

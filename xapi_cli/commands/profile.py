@@ -104,8 +104,7 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
     flags = context.flags if name is None else {"profile": name}
     selected = resolve.selected_profile(flags, context.environ, found)
     if selected != "default":
-        is_key = name in PROFILE_KEYS
-        _require(selected, found, otherwise="run `xapi profile show`, which prints all keys" if is_key else None)
+        _require(selected, found)
     profile = {"name": selected, **_settings_of(found.profiles.get(selected, {}))}
     if json:
         context.terminal.print_json(profile)
@@ -128,12 +127,10 @@ def use(ctx: typer.Context, name: Name) -> None:
     context: Context = ctx.obj
     values.profile_name(name)
 
-    def change(document: "config_file.Document") -> None:
+    with context.editing_config() as document:
         if name != "default":
-            _require(name, config_file.contents(document))
-        document["default_profile"] = name
-
-    context.edit_config(change)
+            _require(name, document.contents())
+        document.use(name)
     if (selected := context.environ.get("XAPI_PROFILE")) and selected != name:
         context.terminal.warn(f"XAPI_PROFILE still selects {printable(selected)}; unset it")
     context.terminal.note(f"the default profile is now {name}")
@@ -156,19 +153,9 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     context: Context = ctx.obj
     _check_key(key)
     stored: object = resolve.prefixed(key, SETTINGS[key].type.to_profile, value)
-    config_file.check_storable(key, stored)
-    name = ""
-
-    def change(document: "config_file.Document") -> "config_file.Document":
-        nonlocal name
-        name = resolve.selected_profile(context.flags, context.environ, config_file.contents(document))
-        document = config_file.with_profile(document, name)
-        config_file.set_setting(document, name, key, stored)
-        return document
-
-    context.edit_config(change)
-    if key == "password_command" and (warning := values.shell_syntax_warning(key, value)):
-        context.terminal.warn(warning)
+    with context.editing_config() as document:
+        name = resolve.selected_profile(context.flags, context.environ, document.contents())
+        document.set(name, key, stored)
     context.terminal.note(f"set {key} of profile {name}")
 
 
@@ -187,18 +174,13 @@ def unset(ctx: typer.Context, key: Key) -> None:
     """
     context: Context = ctx.obj
     _check_key(key)
-    name, was_set = "", False
-
-    def change(document: "config_file.Document") -> None:
-        nonlocal name, was_set
-        found = config_file.contents(document)
+    with context.editing_config() as document:
+        found = document.contents()
         name = resolve.selected_profile(context.flags, context.environ, found)
         if name != "default":
-            _require(name, found, otherwise="")
+            _require(name, found)
         was_set = key in found.profiles.get(name, {})
-        config_file.remove_setting(document, name, key)
-
-    context.edit_config(change)
+        document.unset(name, key)
     context.terminal.note(f"removed {key} from profile {name}" if was_set else f"{key} is not set in profile {name}")
 
 
@@ -215,15 +197,11 @@ def remove(ctx: typer.Context, name: Name) -> None:
       xapi logout -p staging && xapi profile remove staging
     """
     context: Context = ctx.obj
-    account = dict[str, str]()
-
-    def change(document: "config_file.Document") -> None:
-        found = config_file.contents(document)
-        _require(name, found, otherwise="")
-        account.update(resolve.account_in_profile(name, found))
-        config_file.remove_profile(document, name)
-
-    context.edit_config(change)
+    with context.editing_config() as document:
+        found = document.contents()
+        _require(name, found)
+        account = resolve.account_in_profile(name, found)
+        document.remove(name)
     for removed in hooks("profile_removed", context.state_directory.path):
         removed(context.state_directory, name)
     if context.environ.get("XAPI_PROFILE") == name:
@@ -244,10 +222,10 @@ def remove(ctx: typer.Context, name: Name) -> None:
             )
 
 
-def _require(name: str, found: config_file.Config, *, otherwise: str | None = None) -> None:
-    """Raise UsageError if the config file does not contain the profile *name*; see `missing_profile`."""
+def _require(name: str, found: config_file.Config) -> None:
+    """Raise UsageError if the config file does not contain the profile *name*."""
     if name not in found.profiles:
-        raise resolve.missing_profile(name, found, otherwise)
+        raise resolve.missing_profile(name, found)
 
 
 def _settings_of(profile: "Mapping[str, Any]") -> dict[str, Any]:
@@ -266,10 +244,6 @@ def _cell(value: object) -> str:
 
 
 def _check_key(key: str) -> None:
-    if key in SETTINGS and SETTINGS[key].top_level_key == key:
-        raise UsageError(
-            f"{key} is not a setting of a profile", hint="write it at the top of the config file, above the profiles"
-        )
     if key not in PROFILE_KEYS:
         raise UsageError(
             f"unknown setting {key!r}",
@@ -337,7 +311,7 @@ class _Tokens:
         from xapi_cli.store.repository import StoreReports
 
         reports = StoreReports()
-        repository = self._context.repository(identity, storage=settings.storage, settings=settings, reports=reports)
+        repository = self._context.repository(identity, settings=settings, reports=reports)
         token = record.token if (record := repository.read()) else None
         state = state_of(token, self._context.now(), repository=repository)
         return (state, token.expires_at if token else None), reports.warnings

@@ -43,15 +43,6 @@ def complete(context: "ssl.SSLContext", error: BaseException | None) -> "ssl.SSL
     return found
 
 
-def check_exists(setting: str, ca_bundle: str) -> None:
-    """Raise UsageError if *ca_bundle*, which *setting* names, does not exist: its path is probably mistyped."""
-    path = Path(ca_bundle).expanduser()
-    try:
-        path.stat()
-    except (OSError, ValueError) as error:
-        raise _unreadable(setting, path, error) from None
-
-
 def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield the name of each setting with trusted certificates, and each file or directory that it names."""
     if ca_bundle:

@@ -20,40 +20,35 @@ def resolve(
     environ: Mapping[str, str],
     *,
     may_create_profile: bool = False,
-    or_log_in: bool = True,
     option: Callable[[str], str] = lambda name: str(Option(name)),
 ) -> Settings:
     """Return the settings from *flags*, *environ* and the config file; *option* names the flag of a setting.
 
     Raises UsageError, which names the invalid value, for a value that is not usable and, unless *may_create_profile*,
-    for a profile that does not exist; *or_log_in* adds `xapi login`, which creates it, to the hint of that error.
+    for a profile that does not exist.
     """
     path = config_file.config_path(environ)
     found = config_file.load(path)
-    name = selected_profile(flags, environ, found, option)
+    place, name = _selected_profile(flags, environ, found, option)
     profile = found.profiles.get(name)
     if profile is None and name != "default" and not may_create_profile:
-        account = f"give {option('base_url')} and {option('username')} instead" if flags.get("profile") else ""
-        otherwise = None if or_log_in else account
-        error = missing_profile(name, found, otherwise)
-        place = "" if flags.get("profile") else f"{_selector_of_profile(flags, environ, option)}: "
-        raise UsageError(f"{place}{error.message}", hint=error.hint)
+        error = missing_profile(name, found)
+        raise error if flags.get("profile") else UsageError(f"{place}: {error.message}", hint=error.hint)
     sources = _Sources(flags, environ, name, profile or {}, path.parent, option)
-    keys = [key for key in sources.given() if key != "profile"]
-    given = {key: value for key in keys if (value := sources.value(key)) is not None}
+    given = {key: value for key in sources.given() if (value := sources.value(key)) is not None}
     of_features = {key: given.pop(key) for key in FEATURE_SETTINGS if key in given}
-    settings = Settings(name, **given, of_features=of_features)
+    settings = Settings(**{**given, "profile": name}, of_features=of_features)
     _check_owner_of_secrets(settings, sources)
     if settings.token and settings.token_file:
         raise UsageError("XAPI_TOKEN and XAPI_TOKEN_FILE are both set", hint="unset one of them")
-    headers_mismatch = _mismatch(settings, sources) if settings.headers else None
+    uses_command = sources.profile.get("password_command") and not flags.get("password_command")
+    mismatch = _mismatch(settings, sources) if uses_command or settings.headers else None
     return settings._replace(
-        headers=() if headers_mismatch else settings.headers,
-        headers_mismatch=headers_mismatch,
-        ca_bundle_source=sources.name_of("ca_bundle") if settings.ca_bundle else None,
+        headers=() if mismatch else settings.headers,
+        headers_mismatch=mismatch if settings.headers else None,
+        password_command_mismatch=mismatch if uses_command else None,
         base_url_end=_base_url_end(flags, environ),
         overridden=_overridden(settings, sources),
-        password_command_mismatch=_password_command_mismatch(settings, sources),
         of_features={key: value for key, value in of_features.items() if _may_use(key, settings, sources)},
     )
 
@@ -83,43 +78,37 @@ def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, st
     return {key: value for key in sources.given() if key in keys and (value := sources.value(key)) is not None}
 
 
-def selected_profile(
-    flags: Flags,
-    environ: Mapping[str, str],
-    found: config_file.Config,
-    option: Callable[[str], str] = lambda name: str(Option(name)),
-) -> str:
+def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
     """Return the name of the selected profile, which may not exist; raise UsageError if the name is not valid."""
+    return _selected_profile(flags, environ, found, lambda name: str(Option(name)))[1]
+
+
+def _selected_profile(
+    flags: Flags, environ: Mapping[str, str], found: config_file.Config, option: Callable[[str], str]
+) -> tuple[str, str]:
+    """Return what selects the profile, and its name."""
     (variable,) = SETTINGS["profile"].variables
     if flags.get("profile") == "":
         raise empty_option(option("profile"))
-    name = flags.get("profile") or environ.get(variable) or found.default_profile
-    if not name:
-        return "default"
-    return str(prefixed(_selector_of_profile(flags, environ, option), values.profile_name, name))
+    places = {
+        option("profile"): flags.get("profile"),
+        variable: environ.get(variable),
+        "default_profile": found.default_profile,
+    }
+    for place, name in places.items():
+        if name:
+            return place, str(prefixed(place, values.profile_name, name))
+    return "", "default"
 
 
-def missing_profile(name: str, found: config_file.Config, otherwise: str | None = None) -> UsageError:
-    """Return the error for the profile *name*, which is not in the config file.
-
-    *otherwise* is what the user can do instead of selecting another profile; by default, create it.
-    """
+def missing_profile(name: str, found: config_file.Config) -> UsageError:
+    """Return the error for the profile *name*, which is not in the config file."""
     from xapi_cli.system.suggestions import did_you_mean
 
-    if otherwise is None:
-        otherwise = f"create it with `xapi login --profile {pasteable(printable(name))}`"
-    others = f"select another profile ({_listed(found.profiles)})" if found.profiles else ""
-    hint = did_you_mean(name, found.profiles, ", or ".join(filter(None, (others, otherwise))))
-    return UsageError(f"profile {printable(name)!r} does not exist", hint=hint)
-
-
-def _selector_of_profile(flags: Flags, environ: Mapping[str, str], option: Callable[[str], str]) -> str:
-    """Return the name of what selects the profile: the flag, the variable, or the key of the config file."""
-    row = SETTINGS["profile"]
-    if flags.get("profile"):
-        return option("profile")
-    (variable,) = row.variables
-    return variable if environ.get(variable) else str(row.top_level_key)
+    hint = f"create it with `xapi login --profile {pasteable(printable(name))}`"
+    if found.profiles:
+        hint = f"select another profile ({_listed(found.profiles)}), or {hint}"
+    return UsageError(f"profile {printable(name)!r} does not exist", hint=did_you_mean(name, found.profiles, hint))
 
 
 def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:
@@ -132,27 +121,22 @@ def account_in_profile(name: str, found: config_file.Config) -> dict[str, str]:
     return account
 
 
-def missing(name: str, *, or_log_in: bool = True) -> UsageError:
-    """Return the error for the setting *name*, which has no value; *or_log_in* adds `xapi login` to the hint."""
-    setting = SETTINGS[name]
-    variable = setting.variables[0]
-    log_in = (f", set {variable}, or run ", Run("login")) if or_log_in else f", or set {variable}"
-    hint = together(("give ", Option(name)), log_in)
-    return UsageError(f"no {setting.title}", hint=hint)
+def missing(key: str, profile: str | None = None, found: config_file.Config | None = None) -> UsageError:
+    """Return the error for the setting *key*, which no source has; name the profiles in *found* that have it.
 
-
-def missing_in_profile(key: str, name: str, found: config_file.Config, *, or_log_in: bool = True) -> UsageError:
-    """Return the error for the setting *key*, which no source has; name the profiles that have it.
-
-    *name* is the selected profile; *or_log_in* adds `xapi login` to the hint.
+    *profile* is the selected profile; without it, the command is `login`, which the hint then does not suggest.
     """
-    error = missing(key, or_log_in=or_log_in)
-    others = [other for other, profile in found.profiles.items() if profile.get(key)]
+    row = SETTINGS[key]
+    variable = row.variables[0]
+    hint = together(("give ", Option(key)), f", or set {variable}")
+    if profile is not None:
+        hint = together(("give ", Option(key)), (f", set {variable}, or run ", Run("login")))
+    others = [other for other, settings in found.profiles.items() if settings.get(key)] if found else []
     if not others:
-        return error
-    where = f"in profile {printable(name)}"
+        return UsageError(f"no {row.title}", hint=hint)
+    where = f"in profile {printable(str(profile))}"
     select = f"select a profile with -p ({_listed(others)}), "
-    return UsageError(f"{error.message} {where}", hint=together(select, error.hint))
+    return UsageError(f"no {row.title} {where}", hint=together(select, hint))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -204,11 +188,6 @@ class _Sources:
         found = self._in_profile(key)
         return None if found is None else prefixed(*found)
 
-    def name_of(self, key: str) -> str | None:
-        """Return what messages call the source of the setting *key*, None without one."""
-        found = self._first(key)
-        return None if found is None else printable(found[0])
-
     def _first(self, key: str) -> _Found | None:
         setting, flag = SETTINGS[key], self.flags.get(key)
         if flag == "":
@@ -257,12 +236,11 @@ def _check_owner_of_secrets(settings: Settings, sources: _Sources) -> None:
 def _overridden(settings: Settings, sources: _Sources) -> str:
     """Return the variables that replace a setting of the account in the profile, if a flag selects the profile."""
     found = []
-    for key, selected in (("base_url", settings.base_url), ("username", settings.username)):
+    for key in ("base_url", "username") if sources.flags.get("profile") else ():
         (variable,) = SETTINGS[key].variables
-        if sources.flags.get("profile") and sources.environ.get(variable) and not sources.flags.get(key):
-            own = sources.profile_value(key)
-            if own is not None and own != selected:
-                found.append(variable)
+        is_used = sources.environ.get(variable) and not sources.flags.get(key)
+        if is_used and sources.profile_value(key) not in (None, settings.get(key)):
+            found.append(variable)
     return " and ".join(found)
 
 
@@ -272,24 +250,14 @@ def _may_use(key: str, settings: Settings, sources: _Sources) -> bool:
     return not beside or sources.profile.get(beside) in (None, "", settings.get(beside))
 
 
-def _password_command_mismatch(settings: Settings, sources: _Sources) -> str | None:
-    """Return why the profile's password_command must not run for the account of *settings*, or None if it may.
-
-    A command from a flag is not restricted.
-    """
-    if sources.flags.get("password_command") or not sources.profile.get("password_command"):
-        return None
-    return _mismatch(settings, sources)
-
-
 def _mismatch(settings: Settings, sources: _Sources) -> str | None:
     """Return why a secret of the profile must not be used for the account of *settings*, or None if it may.
 
     It belongs to the base URL and the username of that profile, if it sets them: a flag or variable must not send it
     elsewhere.
     """
-    for key, selected in (("base_url", settings.base_url), ("username", settings.username)):
-        own = sources.profile_value(key)
-        if own is not None and own != selected:
+    for key in ("base_url", "username"):
+        own, selected = sources.profile_value(key), settings.get(key)
+        if own not in (None, selected):
             return f"it belongs to {printable(own)}, not to {printable(str(selected))}"
     return None

@@ -23,9 +23,6 @@ MAX_RETRIES = 100
 # the named one, which passes the name of the setting to `settings_flags`.
 Commands = Literal["all", "network", "calls", "sends", "login", "request"]
 
-# The groups of the table in docs/settings.md, in its order.
-Group = Literal["connection", "account and secrets", "storage", "output", "behavior"]
-
 
 class Setting(NamedTuple):
     """How users give one setting, in which form, and what the documentation says about it."""
@@ -33,16 +30,13 @@ class Setting(NamedTuple):
     title: str  # the name of the setting in messages and in the table of docs/settings.md; empty: not in that table
     help: str  # one sentence without its period, for `xapi --help`
     type: values.Text = values.Text()
-    group: Group = "behavior"
     flags: tuple[str, ...] = ()
     off_flag: str | None = None  # of a switch: for one command, the opposite of the variable or the profile
-    off_help: str = ""  # what it does, for completion; the help page has one text for both flags
     metavar: str | None = None
     commands: Commands = "all"
     variables: tuple[str, ...] = ()  # the first that is not empty counts
     secret: bool = False  # child processes do not inherit the variables
     in_profile: bool = False  # whether a profile has a key for it, of the same name
-    top_level_key: str | None = None  # its key outside the profiles
     in_library: bool = False  # whether `open_client` takes it
     default: str = "none"  # what documentation shows if the field has no default value
 
@@ -69,11 +63,9 @@ class Settings(NamedTuple):
             "profile",
             "Profile to use",
             values.Text(values.profile_name),
-            group="account and secrets",
             flags=("--profile", "-p"),
             metavar="NAME",
             variables=("XAPI_PROFILE",),
-            top_level_key="default_profile",
         ),
     ] = "default"
     base_url: Annotated[
@@ -82,7 +74,6 @@ class Settings(NamedTuple):
             "base URL",
             "Base URL of the API",
             values.Text(urls.base_url),
-            group="connection",
             flags=("--base-url",),
             metavar="URL",
             variables=("XAPI_BASE_URL",),
@@ -97,7 +88,6 @@ class Settings(NamedTuple):
             "username",
             "Username, an email address",
             values.Text(values.username),
-            group="account and secrets",
             flags=("--username", "-u"),
             metavar="EMAIL",
             variables=("XAPI_USERNAME",),
@@ -111,7 +101,6 @@ class Settings(NamedTuple):
         Setting(
             "password",
             "Password for logins, so that xapi does not prompt for it",
-            group="account and secrets",
             flags=("--password-stdin",),  # takes no value: `login` reads stdin
             commands="login",
             variables=("XAPI_PASSWORD",),
@@ -125,7 +114,6 @@ class Settings(NamedTuple):
             "command that prints the password",
             "Run CMD to get the password; CMD is stored in the profile",
             values.Command(),
-            group="account and secrets",
             flags=("--password-command",),
             metavar="CMD",
             commands="login",
@@ -138,7 +126,6 @@ class Settings(NamedTuple):
             "your own access token",
             "Access token to use as is; it is never stored and never renewed",
             values.Text(values.access_token),
-            group="account and secrets",
             variables=("XAPI_TOKEN",),
             secret=True,
         ),
@@ -149,7 +136,6 @@ class Settings(NamedTuple):
             "file that contains the token",
             "File that contains the access token; each command reads it, and rereads it after a 401",
             values.FilePath(),
-            group="account and secrets",
             variables=("XAPI_TOKEN_FILE",),
         ),
     ] = None
@@ -159,7 +145,6 @@ class Settings(NamedTuple):
             "storage",
             f"Where the token is stored: {registry.alternatives()}",
             values.Choice("storage", registry.names()),
-            group="storage",
             flags=("--storage",),
             metavar="STORAGE",
             variables=("XAPI_STORAGE",),
@@ -173,7 +158,6 @@ class Settings(NamedTuple):
             "timeout",
             "Time limit for each network operation, and for a whole login",
             values.TimeLimit(),
-            group="connection",
             flags=("--timeout",),
             metavar="DURATION",
             commands="network",
@@ -188,7 +172,6 @@ class Settings(NamedTuple):
             "time limit for the whole command",
             "Time limit of the whole command",
             values.TimeLimit(),
-            group="connection",
             flags=("--max-time",),
             metavar="DURATION",
             commands="network",
@@ -202,7 +185,6 @@ class Settings(NamedTuple):
             "trusted certificates",
             "Certificates to trust instead of those of the operating system: a PEM file or a directory",
             values.CertificatePath(),
-            group="connection",
             flags=("--ca-bundle",),
             metavar="PATH",
             commands="network",
@@ -220,7 +202,6 @@ class Settings(NamedTuple):
             values.Switch(),
             flags=("--read-only",),
             off_flag="--write",
-            off_help="Send any method, even in read-only mode.",
             commands="calls",
             variables=("XAPI_READ_ONLY",),
             in_profile=True,
@@ -233,7 +214,6 @@ class Settings(NamedTuple):
             "default headers",
             "Headers of each request to the API, such as 'X-Team: blue'; sent only to the account of the profile",
             values.Headers(),
-            group="connection",
             in_profile=True,
         ),
     ] = ()
@@ -243,7 +223,6 @@ class Settings(NamedTuple):
             "retries",
             "Retry up to N times after 429, 502, 503, 504 or a connection lost before the response (not POST or PATCH)",
             values.Count(MAX_RETRIES),
-            group="connection",
             flags=("--retry",),
             metavar="N",
             commands="sends",
@@ -257,7 +236,6 @@ class Settings(NamedTuple):
             "request log",
             "Append a line of JSON to FILE for each request that is sent",
             values.FilePath(),
-            group="output",
             flags=("--log",),
             metavar="FILE",
             commands="network",
@@ -282,7 +260,6 @@ class Settings(NamedTuple):
             "no notes and no progress",
             "Print only warnings and errors on stderr",
             values.Switch(),
-            group="output",
             flags=("--quiet",),
             variables=("XAPI_QUIET",),
         ),
@@ -293,7 +270,6 @@ class Settings(NamedTuple):
             "format of messages on stderr",
             "Format of messages on stderr: text, or json for one JSON object per line",
             values.Choice("format", message_format.NAMES),
-            group="output",
             flags=(message_format.FLAG,),
             metavar="FORMAT",
             variables=(message_format.VARIABLE,),
@@ -303,7 +279,6 @@ class Settings(NamedTuple):
     password_command_mismatch: str | None = None  # why the profile's password_command must not run
     headers_mismatch: str | None = None  # why the profile's headers must not be sent
     base_url_end: str = ""  # what was removed from the base URL that a flag or variable gives
-    ca_bundle_source: str | None = None  # what messages call the flag, or the key of the profile, that sets ca_bundle
     overridden: str = ""  # variables that replace the account of a profile selected by flag
 
     @property
@@ -331,7 +306,6 @@ def _of_feature(row: FeatureSetting) -> Setting:
         row.title,
         row.help,
         values.Checked(row.check, row.stored) if row.check else values.Command(),
-        group="storage",
         variables=row.variables,
         secret=row.secret,
         in_profile=True,
@@ -349,20 +323,17 @@ VARIABLES: tuple[Setting, ...] = (
     Setting(
         "proxy",
         "Proxies; NO_PROXY lists hosts that are reached without one",
-        group="connection",
         variables=("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     ),
     Setting(
         "directory of `config.toml`",
         "Directory of config.toml",
-        group="storage",
         variables=("XAPI_CONFIG_DIR",),
         default="see [The config file](#the-config-file)",
     ),
     Setting(
         "directory that contains the state directory `xapi`",
         "Directory that contains xapi/, the directory for locks and the file storage",
-        group="storage",
         variables=("XAPI_STATE_DIR",),
         default="see [Storage](storage.md#files)",
     ),

@@ -14,15 +14,12 @@ from xapi_cli.system.render import listed, printable
 _ON, _OFF = ("true", "yes", "on", "1"), ("0", "false", "no", "off")
 _NAME_AND_PASSWORD = r"[\w.+-]+(?:@[\w.-]+)?:[^@\s]*"
 _PER_REQUEST = frozenset({"authorization", "content-type", "host", "idempotency-key"})
-_MAX_PROFILE_NAME = 100  # characters
-_PROFILE_NAME = rf"[\w@+.-]{{1,{_MAX_PROFILE_NAME}}}"
+_PROFILE_NAME = r"[\w@+.-]{1,100}"
 _HEADER_FORM = "write Name: value, one header per line"
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}  # seconds
+_UNITS = (86400, 3600, 60, 1)  # seconds in d, h, m, s
 _WITH_UNITS = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?"
 _NUMBER = r"\d+\.?\d*|\.\d+"
-_MAX_DIGITS = 12  # of a number with a unit; without a limit, conversion of a very long number is slow
-_LONGEST = 10**9  # seconds, thirty years; keeps sums of time within the range of datetime
-_LONGEST_LIMIT = 10**8  # seconds, three years; within the range of threads, sockets and timers
+_LONGEST = 10**8  # seconds, three years; within the range of datetime, threads, sockets and timers
 
 
 class Text:
@@ -91,34 +88,34 @@ class TimeLimit(Text):
         return int(value) if value.is_integer() else value
 
 
-def seconds(text: str, *, name: str) -> float:
-    """Return the number of seconds in *text*: `90s`, `30m`, `2h`, `7d`, `1h30m` or a plain number, such as 2.5.
+def seconds(text: str | float, *, name: str = "") -> float:
+    """Return the number of seconds in *text*: `90s`, `30m`, `2h`, `7d`, `1h30m` or a number, such as 2.5.
 
     Raises UsageError, which names the option *name*, for any other text.
     """
-    return _seconds(text, "write", _LONGEST, name, is_valid=lambda value: True)
-
-
-def time_limit(text: str | float, *, name: str | None = None) -> float:
-    """Return the number of seconds in *text*, a DURATION or a number, above 0; raises UsageError, as `seconds` does."""
-    return _seconds(text, "write a time above 0:", _LONGEST_LIMIT, name, is_valid=lambda value: value > 0)  # not NaN
-
-
-def _seconds(
-    text: str | float, verb: str, longest: int, name: str | None, *, is_valid: Callable[[float], bool]
-) -> float:
-    value, shown = None, f"{name}: {printable(str(text))!r}" if name else repr(printable(str(text)))
-    if re.fullmatch(_NUMBER, word := str(text).strip(), re.ASCII) or not isinstance(text, str):
+    word, shown = str(text).strip(), _shown(text, name)
+    if re.fullmatch(_NUMBER, word, re.ASCII):
         value = float(word)
     elif word and (match := re.fullmatch(_WITH_UNITS, word, re.ASCII)):
-        counts = [float(count.lstrip("0")[:_MAX_DIGITS] or 0) for count in match.groups("0")]
-        value = sum(count * size for count, size in zip(counts, _UNITS.values(), strict=True))
-    if value is None or not is_valid(value):
+        value = sum(float(count) * size for count, size in zip(match.groups("0"), _UNITS, strict=True))
+    else:
         forms = "90s, 30m, 2h, 7d, 1h30m or a number of seconds such as 0.1"
-        raise UsageError(f"{shown} is not a valid duration", hint=f"{verb} {forms}")
-    if value > longest:
-        raise UsageError(f"{shown} is too long", hint=f"write at most {longest // _UNITS['d']}d")
+        raise UsageError(f"{shown} is not a valid duration", hint=f"write {forms}")
+    if value > _LONGEST:
+        raise UsageError(f"{shown} is too long", hint=f"write at most {_LONGEST // _UNITS[0]}d")
     return value
+
+
+def time_limit(text: str | float, *, name: str = "") -> float:
+    """Return the number of seconds in *text*, above zero; raises UsageError, as `seconds` does."""
+    value = seconds(text, name=name)
+    if value == 0:
+        raise UsageError(f"{_shown(text, name)} is not a valid duration", hint="write a time above 0")
+    return value
+
+
+def _shown(text: str | float, name: str) -> str:
+    return f"{name}: {printable(str(text))!r}" if name else repr(printable(str(text)))
 
 
 class Count(Text):
@@ -131,14 +128,10 @@ class Count(Text):
         super().__init__(self._check)
         self._highest = highest
 
-    def from_profile(self, value: Any, directory: Path) -> Any:
-        """Return *value*, which must not be too high."""
-        return self._check(str(value))
-
-    def _check(self, text: str) -> int:
-        word = text.strip()
-        if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) <= self._highest):
-            raise UsageError(f"{printable(text)!r} is not valid", hint=f"use a number from 0 to {self._highest}")
+    def _check(self, text: str | int) -> int:
+        word = str(text).strip()
+        if not re.fullmatch(r"\d{1,9}", word, re.ASCII) or int(word) > self._highest:
+            raise UsageError(f"{printable(word)!r} is not valid", hint=f"use a number from 0 to {self._highest}")
         return int(word)
 
 
@@ -149,7 +142,7 @@ class Switch(Text):
     toml_description = "true or false"
 
     def __init__(self) -> None:
-        super().__init__(is_on)
+        super().__init__(lambda text: text.strip().lower() not in ("", *_OFF))
 
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return *value*, which is a boolean already."""
@@ -159,7 +152,7 @@ class Switch(Text):
         """Return the boolean for *text*; unlike a variable, it must be a known word."""
         if text.strip().lower() not in _ON + _OFF:
             raise UsageError(f"{printable(text)!r} is not valid", hint="use true or false")
-        return is_on(text)
+        return self.parse(text)
 
 
 class FilePath(Text):
@@ -170,8 +163,6 @@ class FilePath(Text):
 
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return *value* as an absolute path."""
-        if "\0" in value:
-            raise UsageError("the path contains a NUL", hint="remove it")
         return _in_directory(value, directory)
 
 
@@ -186,7 +177,6 @@ class CertificatePath(FilePath):
 class Command(Text):
     """A program and its arguments: an array in the config file, otherwise one text that is split as in a shell."""
 
-    toml_types = (list,)
     toml_description = "an array of strings that begins with a program, such as ['pass', 'show', 'api']"
 
     def __init__(self) -> None:
@@ -199,8 +189,7 @@ class Command(Text):
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return program and arguments, a relative program path in *directory*."""
         program, *arguments = value
-        path = _in_directory(program, directory) if _is_path(program) else program
-        return (path, *arguments)
+        return (_in_directory(program, directory) if _is_path(program) else program, *arguments)
 
     def to_profile(self, text: str) -> object:
         """Return an array of program and arguments."""
@@ -231,27 +220,9 @@ def split_command(text: str) -> list[str]:
     return arguments
 
 
-def shell_syntax(command: Sequence[str]) -> str | None:
-    """Return the first part of an argument of *command* that a shell would have interpreted, None if a shell runs."""
-    if re.fullmatch(r"(.*/)?(ba|da|z|k|fi)?sh", command[0]):
-        return None
-    pattern = re.compile(r"(~|&&|\|\|?|>>?|<|;|&(?=$))|.*?(\$(?=[\w({])|`)", re.DOTALL)
-    found = (pattern.match(argument) for argument in command[1:])
-    return next((match[1] or match[2] for match in found if match), None)
-
-
-def shell_syntax_warning(name: str, text: str) -> str | None:
-    """Return a warning if the command in *text*, set by the option or key *name*, contains shell syntax, or None."""
-    found = shell_syntax(split_command(text))
-    return found and (
-        f"{name}: {found} is shell syntax, but the command runs without a shell; to use a shell, write sh -c 'COMMAND'"
-    )
-
-
 class Headers(Text):
     """Header fields, as names and values: a table in the config file, otherwise one `Name: value` in each line."""
 
-    toml_types = (dict,)
     toml_description = "a table of strings such as { X-Team = 'blue' }"
 
     def __init__(self) -> None:
@@ -311,10 +282,6 @@ def username(text: str) -> str:
     A name with a password, as curl takes it, is not quoted. An email address with a colon has an @ after it.
     """
     if not text.strip() or not text.isprintable():
-        from xapi_cli.system.encoding import is_utf8
-
-        if not is_utf8(text):
-            raise UsageError("the username is not valid UTF-8", hint="give an email address")
         raise UsageError("the username is empty or contains control characters", hint="give an email address")
     if re.fullmatch(_NAME_AND_PASSWORD, text):
         raise UsageError(
@@ -338,9 +305,7 @@ def access_token(text: str) -> str:
 def profile_name(text: str) -> str:
     """Return *text* if it is a valid profile name; raise UsageError otherwise."""
     if not is_profile_name(text):
-        hint = "use letters, digits and the characters . _ - + @"
-        if len(text) > _MAX_PROFILE_NAME:
-            hint = f"use at most {_MAX_PROFILE_NAME} characters"
+        hint = "use at most 100 letters, digits and the characters . _ - + @"
         raise UsageError(f"{printable(text)!r} is not a valid profile name", hint=hint)
     return text
 
@@ -348,11 +313,6 @@ def profile_name(text: str) -> str:
 def is_profile_name(text: str) -> bool:
     """Return whether *text* is a valid profile name."""
     return re.fullmatch(_PROFILE_NAME, text) is not None
-
-
-def is_on(text: str) -> bool:
-    """Return whether *text* switches a setting on: all values but empty, 0, false, no and off do."""
-    return text.strip().lower() not in ("", *_OFF)
 
 
 def absolute(path: str) -> str:
