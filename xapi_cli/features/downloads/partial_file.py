@@ -1,40 +1,42 @@
 """A download that is kept when it is interrupted, so that it can be resumed.
 
-The data is in FILE.part, and FILE.part.json says of which version on the server and of which request it is. The record
-is written when the first response begins, while the part is empty: so the bytes of a part always belong to its record,
-however the process ends. Of the request, which may contain secrets, it has a salted digest.
+The data is in FILE.part, and FILE.part.json says of which version on the server (a strong entity tag) and of which
+request it is. The record is written when the first response begins, while the part is empty: so the bytes of a part
+always belong to its record, however the process ends. Of the request, which may contain secrets, it has a salted
+digest.
 """
 
-import errno
 import json
 import os
+import re
 import stat
 from contextlib import suppress
 from hashlib import sha256
-from io import FileIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from xapi_cli.errors import NetworkError, OutputError, UsageError
-from xapi_cli.features.downloads import ranges
+from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.http.decoding import NO_CODINGS
 from xapi_cli.system import lock
-from xapi_cli.system.files import Replacement, is_trusted, put_in_place, write_error
-from xapi_cli.system.render import printable, size, size_of_total
+from xapi_cli.system.files import Replacement, is_trusted, put_in_place, writing
+from xapi_cli.system.render import printable, size
+from xapi_cli.system.standard_streams import write_all
 
 if TYPE_CHECKING:
-    from xapi_cli.features.downloads.ranges import Version
+    from collections.abc import Callable
+
     from xapi_cli.http.messages import Headers
 
 _MAX_RECORD = 64 * 1024  # bytes
-_EXTRA_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_NOINHERIT")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII | re.IGNORECASE)
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]{0,1000}"')  # ASCII: other bytes could be sent in another encoding
 
 
 class _Record(NamedTuple):
-    """The content of FILE.part.json: *key* is the digest of the request with *salt*."""
+    """The content of FILE.part.json: *key* is the digest of the request with *salt*; without *etag*, it is final."""
 
     salt: str
     key: str
-    validator: str
-    total: int | None
+    etag: str
 
 
 class PartialFile:
@@ -53,11 +55,10 @@ class PartialFile:
         self._target = os.path.realpath(name)  # a symbolic link stays
         self._part, self._record = f"{self._target}.part", f"{self._target}.part.json"
         self._source, self._salt = source, os.urandom(16).hex()
-        self._version: Version | None = None  # None: the download cannot be resumed
-        self._end: int | None = None  # the size of the whole file, if it is known
+        self._etag = ""  # of the part; without it, the download cannot be resumed
+        self._total: int | None = None  # the size of the whole file, if a range has declared it
         self._has_begun = False  # until then, the part is not changed
-        self._has_record = False  # the record is of xapi
-        self._file: FileIO | None = None
+        self._file: BinaryIO | None = None
 
     def open(self) -> None:
         """Open the part, and lock it against other processes.
@@ -65,11 +66,34 @@ class PartialFile:
         Raises UsageError if FILE is not a regular file, another process uses the part, or xapi did not create it. A
         part that belongs to another request will be overwritten.
         """
-        try:
-            self._open()
-            self._restore()
-        except (OSError, ValueError) as error:
-            raise self._error(error) from error
+        with writing(self.name):
+            mode = 0o666
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.stat(self.name).st_mode):
+                    what = f"{printable(self.name)} is not a regular file, which could be continued"
+                    raise UsageError(what, hint="omit --continue, or choose another file")
+                mode = 0o600  # until it is complete; then it gets the mode of the file that it replaces
+            _read_record(self._record)  # before the part is created
+            self._file = open(self._part, "a+b", buffering=0, opener=_opener(mode))  # noqa: SIM115 - `close` does
+            status = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not is_trusted(status):
+                raise _not_own(self._part)
+            if not lock.try_lock(self._file.fileno()) or not os.path.samestat(os.stat(self._part), status):
+                what = f"another process is downloading {printable(self.name)}"
+                raise UsageError(what, hint="wait for it, or choose another file")
+            self._restore(status.st_size)
+
+    def _restore(self, found: int) -> None:
+        """Restore the state of an earlier download of *found* bytes, unless it is of another request."""
+        record = _read_record(self._record)
+        if found and record is None:
+            raise _not_own(self._part)
+        if not found or record is None:
+            return
+        if record.key == _digest(self._source, record.salt) and _STRONG_ETAG.fullmatch(record.etag):
+            self._salt, self._etag, self.count = record.salt, record.etag, found
+        else:
+            self.discarded = f"{printable(self.name)}.part cannot be continued; {size(found)} discarded"
 
     @staticmethod
     def accepts(status: int) -> bool:
@@ -78,200 +102,104 @@ class PartialFile:
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The headers of the next request: they ask for the rest of the file if there is a part."""
-        return ranges.headers(self._version if self.count else None, self.count)
+        """The headers of the next request (RFC 9110, 13.1.5 and 14): they ask for the rest of the file, or for all.
 
-    def problem(self, status: int, fields: "Headers") -> str | None:
-        """Return why the response to a request with `headers` does not continue the part, None if it does.
-
-        After a failure, the part remains. Raises NetworkError for a part that was not requested, and for another
-        success than the rest or the whole file.
+        The bytes of a content coding could not be resumed.
         """
-        if self._version is None or not self.count:
-            if status == 206:
-                raise NetworkError("the server sent a part of the file, which was not requested", headers_received=True)
-            return None
-        if status == 206:
-            return ranges.problem(self._version, self.count, fields)
-        if status != 200 and self.accepts(status):
-            what = f"the server sent neither the rest of the file nor all of it: {status}"
-            raise NetworkError(what, headers_received=True)
-        return "the file on the server has changed" if status == 416 else None
+        identity = ("Accept-Encoding", "identity")
+        return (identity, ("Range", f"bytes={self.count}-"), ("If-Range", self._etag)) if self.count else (identity,)
 
-    def why_whole(self, fields: "Headers") -> str | None:
-        """Return why a response with the header *fields* has the whole file; None if there is no part to continue."""
-        if self._version is None or not self.count:
-            return None
-        return ranges.why_whole(self._version, fields)
+    def is_continued_by(self, status: int, fields: "Headers") -> bool:
+        """Return whether a response with *status* and the header *fields* has all of the rest of the same file."""
+        found = _CONTENT_RANGE.fullmatch(fields.get("content-range").strip())
+        if status != 206 or found is None or _etag(fields) != self._etag:
+            return False
+        first, last, total = map(int, found.groups())
+        return first == self.count and last == total - 1
 
     def forget(self) -> None:
         """Download the whole file next; the part remains until its first bytes arrive."""
-        self._version, self.count = None, 0
+        self._etag, self.count = "", 0
 
     def begin(self, status: int, fields: "Headers") -> None:
-        """Prepare for the body of a response without a `problem`: it continues the part, or replaces it."""
+        """Prepare for the body of a success: it continues the part, or replaces it."""
         self._has_begun = True
-        try:
-            if status == 206:
-                self._end = ranges.total_of(fields)
-                self._opened().seek(self.count)
-                return
-            self.forget()
-            self._version = ranges.version_of(fields) if status == 200 else None
-            self._end = None if ranges.is_coded(fields) else ranges.length_of(fields)
+        if status == 206:
+            if not self.count:
+                raise NetworkError("the server sent a part of the file, which was not requested", headers_received=True)
+            self._total = int(fields.get("content-range").rpartition("/")[2])
+            return
+        self.count, self._total, self._etag = 0, None, _etag(fields) if status == 200 else ""
+        with writing(self.name):
             self._opened().truncate(0)
-            self._opened().seek(0)
-            self._write_record()
-        except OSError as error:
-            raise self._error(error) from error
+            with Replacement(self._record, mode=0o600) as new:
+                record = _Record(self._salt, _digest(self._source, self._salt), self._etag)
+                new.write(json.dumps(record._asdict()).encode())
+                new.commit()
 
     def write(self, data: bytes) -> None:
-        """Append *data* to the part; raises NetworkError if the server sends more than it declared."""
-        if self._end is not None and self.count + len(data) > self._end:
-            self.forget()
-            raise NetworkError("the server sent more data than it declared", headers_received=True)
-        rest = memoryview(data)
-        try:
-            while rest:
-                written = self._opened().write(rest)
-                self.count += written
-                rest = rest[written:]
-        except OSError as error:
-            raise self._error(error) from error
+        """Append *data* to the part."""
+        with writing(self.name):
+            write_all(self._opened().fileno(), data)
+        self.count += len(data)
 
     def commit(self) -> None:
-        """Move the part, which is complete, to FILE.
-
-        Raises NetworkError if the server sent less than it declared, OutputError if the part was replaced meanwhile.
-        """
-        if self._end is not None and self.count != self._end:
-            raise NetworkError("the server sent only a part of the file", headers_received=True)
-        try:
-            if not self._is_in_place():
-                raise OSError(errno.ESTALE, f"{printable(self._part)} was replaced by another process")
+        """Move the part, which is complete, to FILE; raises NetworkError if a range was longer or shorter."""
+        if self._total not in (None, self.count):
+            self.forget()
+            raise NetworkError("the server sent more or less data than it declared", headers_received=True)
+        with writing(self.name):
             put_in_place(self._opened(), self._part, self._target)
-            self._opened().close()
             _remove(self._record)
-        except OSError as error:
-            raise self._error(error) from error
 
     @property
     def kept(self) -> str:
         """What is kept if the download ends now, for messages; empty if nothing is kept."""
-        if self._version is None or not self.count or not self._is_in_place():
-            return ""
-        return f"{size_of_total(self.count, self._version.total)} kept in {printable(self.name)}.part"
+        return f"{size(self.count)} kept in {printable(self.name)}.part" if self._etag and self.count else ""
 
     def close(self) -> None:
         """Close the part, which is kept if it can be resumed, and otherwise deleted."""
         if self._file is None or self._file.closed:
             return
         is_empty = not os.fstat(self._file.fileno()).st_size
-        if self._is_in_place() and ((self._has_begun and not self.kept) or is_empty):
-            if os.name == "nt":
-                self._file.close()  # Windows cannot remove an open file
-            _remove(self._part)
-            if self._has_record:
-                _remove(self._record)
         self._file.close()
+        if is_empty or (self._has_begun and not self.kept):
+            _remove(self._part)
+            _remove(self._record)
 
-    def _open(self) -> None:
-        if not self.name or self.name.endswith((os.sep, "/")):
-            open(self.name, "wb").close()  # fails with the reason
-        mode = 0o666
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.stat(self.name).st_mode):
-                what = f"{printable(self.name)} is not a regular file, which could be continued"
-                raise UsageError(what, hint="omit --continue, or choose another file")
-            if not os.access(self._target, os.W_OK):
-                raise PermissionError(errno.EACCES, "the file is read-only")
-            mode = 0o600  # until it is complete; then it gets the mode of the file that it replaces
-        flags = sum(getattr(os, each, 0) for each in _EXTRA_FLAGS)
-        while self._file is None:
-            self._file = FileIO(os.open(self._part, os.O_RDWR | os.O_CREAT | flags, mode), "r+b")
-            try:
-                self._lock(self._file)
-            except BaseException:
-                self._close()
-                raise
-            if not self._is_in_place():  # another process has just moved it to FILE, or removed it
-                self._close()
-
-    def _lock(self, file: FileIO) -> None:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not is_trusted(status):
-            raise UsageError(f"{printable(self._part)} was not created by xapi", hint="move it, or choose another file")
-        if not lock.try_lock(file.fileno()):
-            what = f"another process is downloading {printable(self.name)}"
-            raise UsageError(what, hint="wait for it, or choose another file")
-
-    def _close(self) -> None:
-        self._opened().close()
-        self._file = None
-
-    def _restore(self) -> None:
-        """Restore the state of an earlier download, unless it is of another request.
-
-        Raises UsageError if the part or its record was not created by xapi.
-        """
-        found, record = os.fstat(self._opened().fileno()).st_size, _read_record(self._record)
-        self._has_record = record is not None
-        if found and record is None:
-            what = f"{printable(self._part)} was not created by xapi"
-            raise UsageError(what, hint="move it, or choose another file")
-        if not found or record is None:
-            return
-        is_whole = record.total is None or found <= record.total
-        if is_whole and record.key == _digest(self._source, record.salt) and ranges.is_validator(record.validator):
-            self._salt, self.count = record.salt, found
-            self._version = ranges.Version(record.validator, record.total)
-        else:
-            self.discarded = f"{printable(self.name)}.part cannot be continued; {size(found)} discarded"
-
-    def _write_record(self) -> None:
-        validator, total = self._version or ("", None)  # a part that cannot be resumed has a record too: it is xapi's
-        self._has_record = True
-        record = _Record(self._salt, _digest(self._source, self._salt), validator, total)
-        with Replacement(self._record, mode=0o600) as new:
-            new.write(json.dumps(record._asdict()).encode())
-            new.commit()
-
-    def _is_in_place(self) -> bool:
-        """Return whether FILE.part is still the file that this process has locked."""
-        try:
-            return os.path.samestat(os.stat(self._part, follow_symlinks=False), os.fstat(self._opened().fileno()))
-        except (FileNotFoundError, ValueError):  # the file is closed
-            return False
-
-    def _opened(self) -> FileIO:
+    def _opened(self) -> BinaryIO:
         assert self._file is not None  # noqa: S101 - open() comes first
         return self._file
 
-    def _error(self, error: OSError | ValueError) -> OutputError:
-        return write_error(f"{self.name}.part" if getattr(error, "filename", None) == self._part else self.name, error)
+
+def _etag(fields: "Headers") -> str:
+    """Return the strong entity tag in *fields* if the body is the file itself, without a content coding."""
+    etag = fields.get("etag").strip()
+    is_coded = fields.get("content-encoding").strip().lower() not in NO_CODINGS
+    return etag if _STRONG_ETAG.fullmatch(etag) and not is_coded else ""
+
+
+def _opener(mode: int) -> "Callable[[str, int], int]":
+    """Return what opens a file, which it creates with *mode*, but not through a symbolic link."""
+    return lambda path, flags: os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), mode)
 
 
 def _read_record(path: str) -> _Record | None:
     """Return the record in the file *path*, None if there is none; raises UsageError if xapi did not write it."""
     try:
-        flags = sum(getattr(os, each, 0) for each in _EXTRA_FLAGS)
-        with open(os.open(path, os.O_RDONLY | flags), "rb") as file:
+        with open(path, "rb", opener=_opener(0)) as file:
             match json.loads(file.read(_MAX_RECORD)):
-                case {
-                    "salt": str(salt),
-                    "key": str(key),
-                    "validator": str(validator),
-                    "total": int() | None as total,
-                }:
-                    return _Record(salt, key, validator, total)
+                case {"salt": str(salt), "key": str(key), "etag": str(etag)}:
+                    return _Record(salt, key, etag)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):
         pass
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise
-    raise UsageError(f"{printable(path)} was not created by xapi", hint="move it, or choose another file")
+    raise _not_own(path)
+
+
+def _not_own(path: str) -> UsageError:
+    return UsageError(f"{printable(path)} was not created by xapi", hint="move it, or choose another file")
 
 
 def _remove(path: str) -> None:

@@ -1,43 +1,35 @@
-"""The option --continue of `xapi request`."""
+"""The option --continue of `xapi request`: a download that is kept when it is interrupted, and resumed."""
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.errors import UsageError
-from xapi_cli.system.files import comparable
+from xapi_cli.errors import NetworkError, UsageError
+from xapi_cli.features.downloads.partial_file import PartialFile
+from xapi_cli.system.render import size
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from xapi_cli.features.downloads.partial_file import PartialFile
+    from xapi_cli.http.send import Call, Outcome
     from xapi_cli.request.plan import Plan
 
 _RANGE_HEADERS = frozenset({"accept-encoding", "range", "if-range"})
+_RANGE_NOT_SATISFIABLE = 416
 
 
 def prepare(plan: "Plan", resume: bool) -> None:
     """Let *plan* keep a partial download, and resume it."""
-    options = plan.options
-    if options.output in (None, "-"):
+    if plan.options.output in (None, "-"):
         raise UsageError("--continue requires -o FILE", hint="add -o FILE")
     plan.require_get("--continue")
     for name, _ in plan.items.headers:
         if name.lower() in _RANGE_HEADERS:
             raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
-    if not options.check_status:
-        hint = "an error body is not a part of the file"
-        raise UsageError("--continue cannot be combined with --no-check-status", hint=hint)
-    parts = {f"{comparable(str(options.output))}{suffix}" for suffix in (".part", ".part.json")}
-    for role, other in (("--meta", options.meta), ("the request log", plan.context.log_path)):
-        if other and comparable(other) in parts:
-            raise UsageError(f"-o and {role} are the same file", hint="use two different files")
     plan.open_output = _open
     plan.exchange_by("--continue", _download)
 
 
-def _open(sending: Any, stack: "ExitStack") -> "PartialFile":
-    from xapi_cli.features.downloads.partial_file import PartialFile
-
+def _open(sending: Any, stack: "ExitStack") -> PartialFile:
     file = PartialFile(str(sending.options.output), _source(sending))
     stack.callback(file.close)
     file.open()
@@ -54,7 +46,41 @@ def _source(sending: Any) -> str:
 
 
 def _download(sending: Any) -> None:
-    from xapi_cli.features.downloads.download import Download
+    """Send the call of *sending* until its whole body is in the file.
 
-    note = sending.context.terminal.note
-    Download(sending.sender, sending.output, sending.file, received=sending.take, note=note).run(sending.call)
+    If a response does not continue the part, the download starts again. If the body is truncated, the rest is requested
+    as often as the sender may retry.
+    """
+    file, sender, output, note = sending.file, sending.sender, sending.output, sending.context.terminal.note
+
+    def rest() -> "Call":
+        call: Call = sending.call._replace(own_headers=file.headers)
+        return call
+
+    if file.discarded:
+        note(file.discarded)
+    outcome: Outcome | None = sender.send(rest())
+    while outcome is not None:
+        sending.take(outcome)
+        response = outcome.response
+        is_of_file = response.is_success or response.status == _RANGE_NOT_SATISFIABLE
+        if file.count and is_of_file and not file.is_continued_by(response.status, response.headers):
+            discarded = size(file.count)
+            note(f"the server did not send the rest of the same file; restarting the download, {discarded} discarded")
+            file.forget()
+            if response.status in (206, _RANGE_NOT_SATISFIABLE):
+                outcome = sender.resume(rest())
+                continue
+        if not response.is_success:
+            output.write(response)
+            return
+        try:
+            output.write_body(response)
+        except NetworkError as error:
+            outcome = sender.resume(rest(), error)
+            if outcome is None:
+                output.write_headers(response)
+                raise
+        else:
+            output.write_headers(response)  # only those of the last response
+            return
