@@ -220,7 +220,12 @@ def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out:
         files.block = 100_000
         for _ in range(8):
             is_reached, limit = threading.Event(), rng.randrange(3_000_000)
-            files.before_block = lambda sent, is_reached=is_reached, limit=limit: sent < limit or is_reached.set()
+
+            def before_block(sent: int, is_reached: threading.Event = is_reached, limit: int = limit) -> None:
+                if sent >= limit:
+                    is_reached.set()
+
+            files.before_block = before_block
             process = xapi.start("request", "/data", "-o", str(out), "--continue", env=files.settings)
             assert is_reached.wait(30)
             os.killpg(process.pid, signal.SIGKILL)
