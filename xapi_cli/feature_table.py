@@ -52,7 +52,6 @@ class Storage(NamedTuple):
     open: str
     place: str = ""
     session: str = ""
-    is_place_exact: bool = True  # a record that is not found at its place no longer exists
     is_persistent: bool = True  # records outlive the process
     remembers_passwords: bool = False  # otherwise, the store omits the password of a record
     needs_state_directory: bool = False  # records are files in the state directory
@@ -268,7 +267,6 @@ FEATURES: Mapping[str, Feature] = {
             "the credential helper",
             "xapi_cli.features.helper.store:HelperStore",
             "xapi_cli.features.helper.store:place",
-            is_place_exact=False,  # where a helper stores its data may depend on its own variables and files
             remembers_passwords=True,
             settings=("credential_helper",),
         ),

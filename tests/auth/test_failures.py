@@ -8,32 +8,30 @@ import pytest
 from xapi_cli.auth.failures import LoginFailures
 from xapi_cli.errors import GrantRefused, LoginNeeded, LoginRefused, NetworkError, StoreError, TokenRejected, XapiError
 from xapi_cli.hints import Run
-from xapi_cli.store.login_session import Failures
-from xapi_cli.tokens import Identity
+from xapi_cli.store.login_session import LoginSession
 
-ME, OTHER = Identity("https://api.test", "me"), Identity("https://api.test", "other")
 REJECTED = LoginRefused("login as me was rejected (400)")
 
 
-class Records(Failures):
-    """Records that processes share; without *can_write*, nothing is recorded."""
+class Records(LoginSession):
+    """Records of one account that processes share; without *can_write*, nothing is recorded."""
 
     def __init__(self, *, can_write: bool = True) -> None:
-        self.time, self.texts, self._can_write = 1000.0, dict[tuple[Identity, str], bytes](), can_write
+        self.time, self.texts, self._can_write = 1000.0, dict[str, bytes](), can_write
 
     def now(self) -> float:
         return self.time
 
-    def read(self, identity: Identity, kind: str) -> bytes | None:
-        return self.texts.get((identity, kind))
+    def failure(self, kind: str) -> bytes | None:
+        return self.texts.get(kind)
 
-    def write(self, identity: Identity, kind: str, data: bytes) -> None:
+    def record_failure(self, kind: str, text: bytes) -> None:
         if self._can_write:
-            self.texts[identity, kind] = data
+            self.texts[kind] = text
 
-    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
+    def forget_failures(self, kinds: Sequence[str]) -> None:
         for kind in kinds:
-            self.texts.pop((identity, kind), None)
+            self.texts.pop(kind, None)
 
 
 @pytest.fixture
@@ -41,14 +39,14 @@ def records() -> Records:
     return Records()
 
 
-def of(records: Records, identity: Identity = ME) -> LoginFailures:
+def of(records: Records) -> LoginFailures:
     """Return the failures as another process sees them."""
-    return LoginFailures(records, identity)
+    return LoginFailures(records)
 
 
-def _is_allowed(records: Records, password: str, identity: Identity = ME) -> bool:
+def _is_allowed(records: Records, password: str) -> bool:
     try:
-        of(records, identity).check_password(password, "the password in XAPI_PASSWORD")
+        of(records).check_password(password, "the password in XAPI_PASSWORD")
     except LoginRefused:
         return False
     return True
@@ -64,7 +62,7 @@ def test_a_rejected_password_is_not_sent_again_for_a_minute_and_others_are(recor
         "login as me was rejected (400) less than a minute ago, so this password is not sent again;"
         " correct the password in XAPI_PASSWORD, wait 50 s, or run `xapi login`"
     )
-    assert [_is_allowed(records, "right"), _is_allowed(records, "wrong", OTHER)] == [True, True]
+    assert [_is_allowed(records, "right"), _is_allowed(Records(), "wrong")] == [True, True]
     of(records).record_password(REJECTED, "also wrong \udcff")
     assert [_is_allowed(records, each) for each in ("wrong", "also wrong \udcff")] == [False, False]
     of(records).forget("failed")
@@ -75,15 +73,16 @@ def test_a_rejected_password_is_not_sent_again_for_a_minute_and_others_are(recor
 
 
 def test_twelve_salted_bits_of_a_password_are_recorded_and_at_most_32_passwords(records: Records) -> None:
-    for identity in (ME, OTHER):
-        of(records, identity).record_password(REJECTED, "wrong")
-    recorded = json.loads(records.texts[ME, "refused"])
+    other = Records()
+    for each in (records, other):
+        of(each).record_password(REJECTED, "wrong")
+    recorded = json.loads(records.texts["refused"])
     ((_, at, message),) = recorded["entries"]
     recorded["entries"] = [[mark, at, message] for mark in range(40)]
-    records.texts[ME, "refused"] = json.dumps(recorded).encode()
+    records.texts["refused"] = json.dumps(recorded).encode()
     of(records).record_password(REJECTED, "another")
 
-    mine, others = (json.loads(records.texts[identity, "refused"]) for identity in (ME, OTHER))
+    mine, others = (json.loads(each.texts["refused"]) for each in (records, other))
     assert set(mine) == {"salt", "entries", "at"}
     assert len(mine["entries"]) == 32
     assert all(0 <= mark < 4096 for mark, _, _ in mine["entries"])
@@ -123,7 +122,6 @@ def test_the_logins_that_waited_share_the_failure_and_later_ones_do_not(
     records.time += 1
 
     of(records).check_login(since=records.now(), uses_command=uses_command)
-    of(records, OTHER).check_login(since=since, uses_command=uses_command)
     if is_shared:
         with pytest.raises(type(error)) as caught:
             of(records).check_login(since=since, uses_command=uses_command)
@@ -158,7 +156,7 @@ GARBAGE = [
 @pytest.mark.parametrize("data", GARBAGE)
 def test_garbage_is_ignored(records: Records, data: bytes) -> None:
     for kind in ("refused", "failed"):
-        records.texts[ME, kind] = data
+        records.texts[kind] = data
 
     of(records).check_password("wrong", "it")
     of(records).check_login(since=0, uses_command=True)

@@ -215,17 +215,3 @@ def test_a_helper_of_another_profile_is_used_and_named_if_it_does_not_exist(
     hidden.rename(before.path)
     assert xapi(*command, env=with_helper(after.path)).code == 0
     assert (before.stored, xapi("logout", "--all").err) == ([], "xapi: no known account, nothing to delete\n")
-
-
-def test_a_token_in_the_keyring_of_another_session_stays_known(xapi: Xapi, sandbox: Sandbox) -> None:
-    session = {**xapi.fake_keyring(), **sandbox.settings}
-    assert xapi("login", env=session).code == 0
-    items = xapi.home / "items.json"
-    kept = items.rename(xapi.home / "kept.json")
-
-    for command in (("logout",), ("logout", "--all")):
-        outcome = xapi(*command, env=session)
-        assert (outcome.code, "its token was not found in the keyring" in outcome.err) == (13, True)
-    kept.rename(items)
-    assert xapi("logout", "--all", env=xapi.fake_keyring()).code == 0
-    assert items.read_text() == "[]"

@@ -83,22 +83,6 @@ def test_a_keyring_that_stores_nothing_fails_login_with_13_and_causes_a_warning_
     assert xapi("logout", env=env).code == 0
 
 
-def test_a_keyring_that_cannot_delete_stores_tokens_and_logout_reports_what_it_cannot_delete(
-    xapi: Xapi, sandbox: Sandbox
-) -> None:
-    env: Env = {**sandbox.settings, **xapi.fake_keyring("Undeletable")}
-
-    login = xapi("login", env=env)
-    assert (login.code, login.err.count("\n")) == (0, 2)
-    assert login.err.startswith("xapi: warning: deleting from the keyring failed (PasswordDeleteError): `xapi logout`")
-    assert xapi(*ME, "--no-login", env=env).code == 0
-    logout = xapi("logout", env=env)
-    assert (logout.code, logout.err.count("\n")) == (13, 1)
-    assert ": deleting from the keyring failed" in logout.err
-    doctor = xapi("doctor", "--json", env=env)
-    assert "deleting from the keyring failed (PasswordDeleteError)" in doctor.out
-
-
 # the user is present to unlock it
 
 

@@ -34,13 +34,13 @@ def test_each_account_has_the_stores_that_were_added_until_they_are_replaced(ind
     assert (index.accounts(), index.stores(ME)) == (([ME], []), [KEYRING])
 
 
-def test_a_storage_at_two_places_is_two_stores_and_a_written_one_replaces_the_expected_one(index: AccountIndex) -> None:
+def test_a_storage_at_two_places_is_two_stores(index: AccountIndex) -> None:
     one, two = (KnownStore("redis", {"redis_url": f"redis://{host}:6379/0"}) for host in ("one", "two"))
 
-    for store in (one._replace(is_written=False), two, one):
+    for store in (one, two, one):
         index.add(ME, store)
 
-    assert index.stores(ME) == [two, one]
+    assert index.stores(ME) == [one, two]
 
 
 @pytest.mark.parametrize("logged_out", [ME, None], ids=["the account", "all accounts"])

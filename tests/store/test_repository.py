@@ -141,20 +141,6 @@ def test_an_unusable_state_directory_is_an_error_with_file_and_a_warning_with_ke
         _session(opened("file")).write(RECORD)
 
 
-def test_a_record_that_is_not_where_it_was_stored_is_an_error_until_its_entry_is_removed(
-    opened: Open, tmp_path: Path
-) -> None:
-    _session(opened("keyring")).write(RECORD)
-    (tmp_path / "items.json").unlink()  # another session, or another program that deleted it
-
-    (entry,) = (tmp_path / "state" / "known").iterdir()
-    for _ in range(2):
-        with pytest.raises(StoreError, match=rf"its token was not found in the keyring.* remove {entry}"):
-            delete_everywhere(opened("file"))
-    entry.unlink()
-    assert delete_everywhere(opened("file")) is False
-
-
 def test_a_logout_finds_what_a_killed_login_has_written(opened: Open, tmp_path: Path) -> None:
     repository = opened("keyring")
     with pytest.raises(KeyboardInterrupt):

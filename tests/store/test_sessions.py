@@ -1,6 +1,8 @@
 """Logins and logouts of one account in concurrent processes, with the lock in the state directory or in Redis."""
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 from xapi_cli.hints import text
 from xapi_cli.store.deletion import delete_everywhere
-from xapi_cli.store.login_session import Failures, LoginSession, open_session
+from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.protocol import AnotherLoggedIn, StoreOptions
 from xapi_cli.store.repository import TokenRepository
 from xapi_cli.system.files import StateDirectory
@@ -132,15 +134,15 @@ def test_the_logout_of_another_account_is_not_mistaken_for_one(
 
 
 def test_failures_are_shared_and_removed(begin: Begin) -> None:
-    first, second = begin().failures, begin().failures
+    first, second = begin(), begin()
     assert abs(first.now() - second.now()) < 60
-    first.write(ME, "refused", b"{}")
-    first.write(ME, "failed", b"[]")
-    assert (second.read(ME, "refused"), second.read(OTHER, "refused")) == (b"{}", None)
+    first.record_failure("refused", b"{}")
+    first.record_failure("failed", b"[]")
+    assert second.failure("refused") == b"{}"
 
-    second.remove(ME, ["refused", "command"])
+    second.forget_failures(["refused", "command"])
 
-    assert (first.read(ME, "refused"), first.read(ME, "failed")) == (None, b"[]")
+    assert (first.failure("refused"), first.failure("failed")) == (None, b"[]")
 
 
 # the state directory
@@ -165,10 +167,11 @@ def test_a_password_is_added_to_the_record_of_a_newer_login(tmp_path: Path, monk
 
 
 def test_files_of_failures_are_removed_after_a_minute(tmp_path: Path) -> None:
-    state = StateDirectory(tmp_path)
-    Failures(state).write(ME, "refused", b"{}")
-    written = (tmp_path / "attempts" / f"{ME.key}.refused").stat().st_mtime
+    repository = TokenRepository(ME, "file", StoreOptions(StateDirectory(tmp_path), {}, lambda hint: None))
+    open_session(repository).record_failure("refused", b"{}")
+    file = tmp_path / "attempts" / f"{ME.key}.refused"
 
-    for later, is_kept in ((59, True), (61, False)):
-        Failures(state, clock=lambda: written + later)  # noqa: B023 - called at once
-        assert (Failures(state, clock=lambda: written).read(ME, "refused") is not None) is is_kept
+    for age, is_kept in ((50, True), (70, False)):
+        os.utime(file, (time.time() - age,) * 2)
+        open_session(repository)
+        assert file.exists() is is_kept

@@ -331,7 +331,7 @@ class Account:
     @cached_property
     def _failures(self) -> LoginFailures:
         """The login failures; only a login needs them, and the store may have to connect."""
-        return LoginFailures(self._session.failures, self.identity)
+        return LoginFailures(self._session)
 
     @contextmanager
     def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:

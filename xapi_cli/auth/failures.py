@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from xapi_cli import errors
 from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
 from xapi_cli.hints import Run, decoded, encoded
-from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
-    from xapi_cli.store.login_session import Failures
+    from xapi_cli.store.login_session import LoginSession
 
 Kind = Literal["failed", "refused", "rejected"]  # a login, passwords, a token
 _RECORDED_FOR = 60.0  # seconds
@@ -25,10 +24,10 @@ _MAX_REJECTED = 32  # rejected passwords recorded per account; more are not in u
 
 
 class LoginFailures:
-    """The login failures of *identity* in *records*, which all processes share."""
+    """The login failures of the account of *session*, which all processes share."""
 
-    def __init__(self, records: "Failures", identity: Identity) -> None:
-        self._records, self._identity, self.now = records, identity, records.now
+    def __init__(self, session: "LoginSession") -> None:
+        self._session, self.now = session, session.now
         self._unrecorded: dict[str, Any] = {}  # rejected passwords, if the records cannot be written
 
     def check_password(self, password: str, origin: str) -> None:
@@ -92,7 +91,7 @@ class LoginFailures:
         """Delete the records of *kinds*."""
         if "refused" in kinds:
             self._unrecorded = {}
-        self._records.remove(self._identity, kinds)
+        self._session.forget_failures(kinds)
 
     def _rejected_passwords(self) -> tuple[bytes, list[tuple[int, float, str]]]:
         """Return the salt and the rejections of the last minute, the latest first."""
@@ -108,14 +107,14 @@ class LoginFailures:
     def _read(self, kind: Kind) -> dict[str, Any] | None:
         """Return the record, or None if it is missing, not valid or older than a minute."""
         try:
-            entry = json.loads(self._records.read(self._identity, kind) or b"")
+            entry = json.loads(self._session.failure(kind) or b"")
         except (ValueError, RecursionError):
             return None
         fits = isinstance(entry, dict) and isinstance(entry.get("at"), float) and self._is_recent(entry["at"])
         return entry if fits else None
 
     def _write(self, kind: Kind, entry: dict[str, Any]) -> None:
-        self._records.write(self._identity, kind, json.dumps({**entry, "at": self.now()}).encode())
+        self._session.record_failure(kind, json.dumps({**entry, "at": self.now()}).encode())
 
     def _seconds_left(self, at: float) -> int:
         return max(1, round(at + _RECORDED_FOR - self.now()))

@@ -1,6 +1,6 @@
 """A logout: delete the record of an account from every store that may contain it, and record that."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,8 @@ def delete_everywhere(repository: "TokenRepository", *, only_known: bool = False
             index.mark_logout(identity)  # from here on, logins in progress store nothing
         known = _known(repository)
         found, failed = False, list[tuple[KnownStore, StoreError]]()
-        for store in known if only_known else [*known, *_selected(repository, known)]:
+        selected = None if only_known else repository.selected  # the index may lack it
+        for store in [*known, selected] if selected and selected not in known else known:
             try:
                 found = _delete_from(repository, store) or found
             except StoreError as error:
@@ -67,19 +68,17 @@ def known_accounts(state: "StateDirectory") -> tuple[list[Identity], bool]:
 
 
 def places_of(state: "StateDirectory", identity: Identity) -> list[str]:
-    """Return the places that are known to have a record of *identity*, as noun phrases; none if they are not known."""
+    """Return the places that may have a record of *identity*, as noun phrases; none if they are not known."""
     with suppress(OSError, StoreError):
-        stores = [store for store in AccountIndex(state).stores(identity) if store.is_written]
-        return [_storage(store).noun for store in stores]
+        return [_storage(store).noun for store in AccountIndex(state).stores(identity)]
     return []
 
 
 def delete_passwords_elsewhere(repository: "TokenRepository") -> None:
     """Delete the password, and keep the token, in each known store that is not in use; a failure is a warning."""
-    in_use = KnownStore(repository.row.name, registry.place_of(repository.row, repository.options))
     with repository.writing():
         for store in _known(repository):
-            if store.is_at(in_use.storage, in_use.place):
+            if store == repository.selected:
                 continue
             try:
                 storage = _storage(store)
@@ -108,37 +107,18 @@ def _known(repository: "TokenRepository") -> list[KnownStore]:
         return []  # the selected store is still searched
 
 
-def _selected(repository: "TokenRepository", known: Sequence[KnownStore]) -> list[KnownStore]:
-    """Return the store that the settings select, unless it is *known*: the index may lack it."""
-    row = repository.row
-    if not row.is_persistent:
-        return []
-    store = KnownStore(row.name, registry.place_of(row, repository.options), is_written=False)
-    return [] if any(each.is_at(store.storage, store.place) for each in known) else [store]
-
-
 def _delete_from(repository: "TokenRepository", store: KnownStore) -> bool:
-    """Delete the record in *store*; return whether there was one.
-
-    Raises StoreError, which names the store, if it cannot be used, and if a record that was written was not found.
-    """
+    """Delete the record in *store*; return whether there was one. Raises StoreError, which names the store."""
     storage = _storage(store)
     where = f"{registry.described(storage, store.place)}: " if store.place else ""  # otherwise, the message names it
     try:
-        is_found = _opened(repository, storage, store).delete(repository.identity)
+        return _opened(repository, storage, store).delete(repository.identity)
     except (StoreError, UsageError) as error:
         if isinstance(error, NoBackend):
             raise NoBackend(f"{where}{error.message}", hint="log out where you logged in") from error
         remedy = error.remedy if isinstance(error, StoreError) else error.hint
         hint = together(remedy, ", then log out again") if remedy else "log out where you logged in"
         raise StoreError(f"{where}{error.message}", hint=hint) from error
-    if not is_found and store.is_written and not storage.is_place_exact:
-        entry = printable(str(repository.state.path / "known" / f"{repository.identity.key}.json"))
-        raise StoreError(
-            f"its token was not found in {registry.described(storage, store.place)}, where it was stored",
-            hint=f"log out where you logged in or, if another program deleted it, remove {entry}",
-        )
-    return is_found
 
 
 def _opened(repository: "TokenRepository", storage: "Storage", store: KnownStore) -> "Store":

@@ -29,15 +29,10 @@ LogoutMarks = tuple[int | None, int | None]
 
 
 class KnownStore(NamedTuple):
-    """A *storage* at a *place* that has a record, or may have one: with *is_written* False, it may have none."""
+    """A *storage* at a *place* that may have a record."""
 
     storage: str
     place: Place
-    is_written: bool = True
-
-    def is_at(self, storage: str, place: Place) -> bool:
-        """Return whether this is the store of *storage* at *place*."""
-        return (self.storage, self.place) == (storage, place)
 
 
 class AccountIndex:
@@ -47,7 +42,7 @@ class AccountIndex:
         self._state, self._directory = state, state.directory("known")
 
     def stores(self, identity: Identity) -> list[KnownStore]:
-        """Return the stores that have, or may have, a record of *identity*; none if its entry is not valid."""
+        """Return the stores that may have a record of *identity*; none if its entry is not valid."""
         found = _read(self._file(identity))
         return found[1] if found else []
 
@@ -60,8 +55,7 @@ class AccountIndex:
         """List *store*, unless it is listed already."""
         known = self.stores(identity)
         if store not in known:
-            others = [each for each in known if not each.is_at(store.storage, store.place)]
-            self.replace(identity, [*others, store])
+            self.replace(identity, [*known, store])
 
     def replace(self, identity: Identity, stores: Sequence[KnownStore]) -> None:
         """List *stores* only; without any, remove the entry."""
@@ -94,7 +88,7 @@ def _read(file: StateFile) -> tuple[Identity, list[KnownStore]] | None:
     with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
         entry: Any = json.loads(file.read(limit=_LIMIT) or b"")
         identity = Identity(entry["base_url"], entry["username"])
-        stores = [KnownStore(str(each["storage"]), dict(each["place"]), each["is_written"]) for each in entry["stores"]]
+        stores = [KnownStore(str(each["storage"]), dict(each["place"])) for each in entry["stores"]]
         if file.name == f"{identity.key}.json":
             return identity, stores
     return None

@@ -1,61 +1,29 @@
 """A login to one account, with the lock, the logouts and the login failures in this machine's state directory."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from xapi_cli.store import registry
+from xapi_cli.feature_table import load
 from xapi_cli.store.protocol import AnotherLoggedIn
-from xapi_cli.system.files import StateDirectory
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
-from xapi_cli.tokens import Identity, Record
+from xapi_cli.tokens import Record
 
 if TYPE_CHECKING:
     from xapi_cli.store.index import LogoutMarks
     from xapi_cli.store.repository import TokenRepository
+    from xapi_cli.system.files import StateFile
 
 _FAILURES_KEPT = 60.0  # seconds
 _FAILURE_FILE = r"[0-9a-f]{32}\.[a-z]+"  # a pattern
 
 
 def open_session(repository: "TokenRepository") -> "LoginSession":
-    """Return the logins to the account of *repository*."""
-    return registry.open_shared_session(repository.row, repository) or LoginSession(repository)
-
-
-class Failures:
-    """Recorded login failures, for a minute: one JSON object per account and kind, as a file in *state*.
-
-    The processes that share the login lock share the failures. Machines that share the directory over a network file
-    system share them if their clocks agree. Recording and removing is not an error if it fails.
-    """
-
-    def __init__(self, state: StateDirectory, clock: Callable[[], float] = time.time) -> None:
-        self._directory, self._clock = state.directory("attempts"), clock
-        with suppress(OSError):
-            self._directory.remove_old(_FAILURE_FILE, lambda _, mtime: not 0 <= clock() - mtime < _FAILURES_KEPT)
-
-    def now(self) -> float:
-        """Return the time in seconds, by a clock that these processes share; raise StoreError if it has none."""
-        return self._clock()
-
-    def read(self, identity: Identity, kind: str) -> bytes | None:
-        """Return the text, or None if there is none; raise StoreError if a shared store cannot be used."""
-        with suppress(OSError):
-            return self._directory.file(f"{identity.key}.{kind}").read(limit=64 * 1024)
-        return None
-
-    def write(self, identity: Identity, kind: str, data: bytes) -> None:
-        """Record *data*."""
-        with suppress(OSError):
-            self._directory.file(f"{identity.key}.{kind}").replace(data, sync=False)
-
-    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
-        """Remove the records of *kinds*."""
-        for kind in kinds:
-            with suppress(OSError):
-                self._directory.file(f"{identity.key}.{kind}").remove()
+    """Return the logins to the account of *repository*; its storage may have a subclass."""
+    kind = load(repository.row.session) if repository.row.session else LoginSession
+    session: LoginSession = kind(repository)
+    return session
 
 
 class LoginSession:
@@ -63,6 +31,9 @@ class LoginSession:
 
     The lock file is touched whenever a process has stored a token; waiting processes check for that. A storage whose
     machines share the login lock has a subclass.
+
+    The processes that share the lock share failures too: texts by their kind, for a minute. Machines that share the
+    directory over a network file system share them if their clocks agree. Recording one is not an error if it fails.
     """
 
     margin = 10.0  # seconds that a process waits for another process's login, beyond the limit of a login
@@ -70,8 +41,10 @@ class LoginSession:
     def __init__(self, repository: "TokenRepository") -> None:
         self._repository, self._identity = repository, repository.identity
         self._lock = repository.state.lock_file(f"{self._identity.key}.login")
-        self.failures = Failures(repository.state)
+        self._failures = repository.state.directory("attempts")
         self._marks: LogoutMarks | None = None  # at `begin`
+        with suppress(OSError):
+            self._failures.remove_old(_FAILURE_FILE, lambda _, mtime: not 0 <= time.time() - mtime < _FAILURES_KEPT)
 
     def begin(self) -> None:
         """Record that a login begins, so that `write` detects a logout during it."""
@@ -136,3 +109,27 @@ class LoginSession:
             return True
 
         return self._repository.put(record, write, self.was_logged_out)
+
+    def now(self) -> float:
+        """Return the time in seconds, by a clock that these processes share; raise StoreError if it has none."""
+        return time.time()
+
+    def failure(self, kind: str) -> bytes | None:
+        """Return the recorded text, or None if there is none; raise StoreError if a shared store cannot be used."""
+        with suppress(OSError):
+            return self._failure_file(kind).read(limit=64 * 1024)
+        return None
+
+    def record_failure(self, kind: str, text: bytes) -> None:
+        """Record *text*."""
+        with suppress(OSError):
+            self._failure_file(kind).replace(text, sync=False)
+
+    def forget_failures(self, kinds: Sequence[str]) -> None:
+        """Remove the texts of *kinds*."""
+        for kind in kinds:
+            with suppress(OSError):
+                self._failure_file(kind).remove()
+
+    def _failure_file(self, kind: str) -> "StateFile":
+        return self._failures.file(f"{self._identity.key}.{kind}")

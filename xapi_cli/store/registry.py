@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xapi_cli.store.index import Place
-    from xapi_cli.store.login_session import LoginSession
     from xapi_cli.store.protocol import Store, StoreOptions
-    from xapi_cli.store.repository import TokenRepository
 
 AUTO = "auto"  # not a storage: the keyring if it is usable, otherwise none
 KEYRING = Storage(
@@ -24,7 +22,6 @@ KEYRING = Storage(
     "the keyring",
     "xapi_cli.store.keyring.store:KeyringStore",
     "xapi_cli.store.keyring.store:place",
-    is_place_exact=False,  # another session may have another keyring
     remembers_passwords=True,
 )
 FILE = Storage("file", "the file store", "xapi_cli.store.file:FileStore", needs_state_directory=True)
@@ -106,9 +103,3 @@ def open_store(storage: Storage, options: "StoreOptions") -> "Store":
             hint=f"install xapi with the extra {storage.extra}",
         ) from error
     return store
-
-
-def open_shared_session(storage: Storage, repository: "TokenRepository") -> "LoginSession | None":
-    """Return the logins to the account of *repository* if machines share the login lock of its *storage*."""
-    session: LoginSession | None = load(storage.session)(repository) if storage.session else None
-    return session

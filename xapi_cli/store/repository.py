@@ -15,7 +15,7 @@ from xapi_cli.store.registry import open_store
 from xapi_cli.tokens import Identity, Record, Token
 
 if TYPE_CHECKING:
-    from xapi_cli.store.index import AccountIndex
+    from xapi_cli.store.index import AccountIndex, KnownStore
     from xapi_cli.store.protocol import Store
     from xapi_cli.system.files import StateFile
     from xapi_cli.system.lock import LockUnavailable
@@ -59,6 +59,15 @@ class TokenRepository:
     def place(self) -> str | None:
         """Where the store in use stores records, as a noun phrase; None if they do not outlive the process."""
         return self.row.noun if self.row.is_persistent else None
+
+    @property
+    def selected(self) -> "KnownStore | None":
+        """The store in use, or the one that the settings select; None if records do not outlive the process."""
+        from xapi_cli.store.index import KnownStore
+
+        if not self.row.is_persistent:
+            return None
+        return KnownStore(self.row.name, registry.place_of(self.row, self.options))
 
     @property
     def backend(self) -> str | None:
@@ -157,27 +166,21 @@ class TokenRepository:
         """
         if was_logged_out():
             return False
-        self._list_in_index(is_written=False)
+        self._list_in_index()
         if was_logged_out() or not write():
             return False
         self._record, self._is_read = record, True
-        self._list_in_index(is_written=True)
         if not self.is_rejected(record.token):  # as when only the password is new
             self.forget_rejection()
         return True
 
-    def _list_in_index(self, *, is_written: bool) -> None:
+    def _list_in_index(self) -> None:
         """List the store in use, so that a logout finds the record, even if this process is killed meanwhile."""
-        from xapi_cli.store.index import KnownStore
-
-        if not self.row.is_persistent:
-            return
-        store = KnownStore(self.row.name, registry.place_of(self.row, self.options))
-        try:
-            if store not in self.index.stores(self.identity):
-                self.index.add(self.identity, store._replace(is_written=is_written))
-        except OSError as error:
-            self.continue_without_state(error)  # without an entry, `logout` of this account still finds its record
+        if (store := self.selected) is not None:
+            try:
+                self.index.add(self.identity, store)
+            except OSError as error:
+                self.continue_without_state(error)  # without an entry, `logout` of this account still finds its record
 
     def record_rejection(self, token: Token) -> None:
         """Record, if that is possible, that the API responded with 401 to *token*.

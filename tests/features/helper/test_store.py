@@ -157,16 +157,13 @@ def test_missing_and_unusable_credentials_are_no_record(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_helper_that_cannot_erase_causes_a_warning_at_the_probe(
-    opened: Open, tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_helper_that_cannot_erase_is_detected_by_the_probe(opened: Open, tmp_path: Path) -> None:
     fake = install_fake(tmp_path / "helper")
     fake.path.write_text(fake.path.read_text().replace("os.remove(path(text))", "sys.exit(5)"))
-    _open(opened, fake.path).probe()
 
-    assert notes == [
-        "`docker-credential-fake erase` failed with exit code 5: `xapi logout` may not be able to delete records there"
-    ]
+    assert (
+        _failure(_open(opened, fake.path), "probe").message == "`docker-credential-fake erase` failed with exit code 5"
+    )
 
 
 # the real program

@@ -140,7 +140,7 @@ def test_the_permissions_in_the_documentation_suffice(redis_server: RedisServer,
     session = open_session(repository)
     session.begin()
     with session.locked(60):
-        session.failures.write(ME, "refused", b"{}")
+        session.record_failure("refused", b"{}")
         assert session.write(RECORD)
-    assert (session.failures.read(ME, "refused"), session.failures.now() > 0) == (b"{}", True)
+    assert (session.failure("refused"), session.now() > 0) == (b"{}", True)
     assert (repository.read(again=True), repository.opened().delete(ME)) == (Record(RECORD.token), True)

@@ -63,23 +63,18 @@ class HelperStore:
         self._access = ExclusiveAccess("helper", options._replace(timeout=_TIMEOUT_FACTOR * options.timeout))
 
     def probe(self) -> None:
-        """Store a text, read it and erase it; raise StoreError on failure. If it cannot be erased, only warn."""
+        """Store a text, read it and erase it; raise StoreError on failure."""
 
-        def probe(items: _Items) -> StoreError | None:
+        def probe(items: _Items) -> None:
             try:
                 chunked.write(items, f"{{probe {os.urandom(8).hex()}")
             except StoreError:
                 with suppress(StoreError):
                     items.delete(HEAD)  # a helper may have stored what it cannot decrypt
                 raise
-            try:
-                items.delete(HEAD)
-            except StoreError as error:
-                return error
-            return None
+            items.delete(HEAD)
 
-        if failure := self._with_items(_PROBE, probe):
-            self._options.warn(f"{failure.message}: `xapi logout` may not be able to delete records there")
+        self._with_items(_PROBE, probe)
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""

@@ -21,7 +21,7 @@ from xapi_cli.auth.passwords import from_command
 from xapi_cli.errors import LoginNeeded, StoreError, UsageError
 from xapi_cli.hints import Run
 from xapi_cli.store.access import TimeLimit, Unresponsive, in_time
-from xapi_cli.store.login_session import Failures, LoginSession
+from xapi_cli.store.login_session import LoginSession
 from xapi_cli.store.protocol import AnotherLoggedIn, LockLost, StoreOptions
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
@@ -173,8 +173,8 @@ class RedisSession(LoginSession):
         store = repository.opened()
         assert isinstance(store, RedisStore)  # noqa: S101 - the row of the storage names both
         self._repository, self._store, self._identity = repository, store, repository.identity
-        self.failures = RedisFailures(store)
         self._logout: bytes | None = b""  # at `begin`
+        self._offset: float | None = None  # of the clock
         self._held: Lock | None = None
 
     def begin(self) -> None:
@@ -236,17 +236,6 @@ class RedisSession(LoginSession):
         """Do nothing: passwords are not stored in Redis."""
         return False
 
-    def _key(self, name: str) -> str:
-        return self._store.key(self._identity.key, name)
-
-
-class RedisFailures(Failures):
-    """Recorded login failures in *store*; their clock is that of the server."""
-
-    def __init__(self, store: RedisStore) -> None:
-        self._store = store
-        self._offset: float | None = None
-
     def now(self) -> float:
         """Return the Unix time of the server."""
         if self._offset is None:
@@ -254,22 +243,22 @@ class RedisFailures(Failures):
             self._offset = seconds + microseconds / 1e6 - time.monotonic()
         return time.monotonic() + self._offset
 
-    def read(self, identity: Identity, kind: str) -> bytes | None:
-        """Return the text, or None if there is none."""
-        return self._store.get(self._key(identity, kind))
+    def failure(self, kind: str) -> bytes | None:
+        """Return the recorded text, or None if there is none."""
+        return self._store.get(self._key(f"failure:{kind}"))
 
-    def write(self, identity: Identity, kind: str, data: bytes) -> None:
-        """Record *data*, if that is possible."""
+    def record_failure(self, kind: str, text: bytes) -> None:
+        """Record *text*, if that is possible."""
         with suppress(StoreError):
-            self._store.run(lambda client: client.set(self._key(identity, kind), data, ex=_FAILURE_LIFETIME))
+            self._store.run(lambda client: client.set(self._key(f"failure:{kind}"), text, ex=_FAILURE_LIFETIME))
 
-    def remove(self, identity: Identity, kinds: Sequence[str]) -> None:
-        """Remove the records of *kinds*, if that is possible."""
+    def forget_failures(self, kinds: Sequence[str]) -> None:
+        """Remove the texts of *kinds*, if that is possible."""
         with suppress(StoreError):
-            self._store.run(lambda client: client.delete(*(self._key(identity, kind) for kind in kinds)))
+            self._store.run(lambda client: client.delete(*(self._key(f"failure:{kind}") for kind in kinds)))
 
-    def _key(self, identity: Identity, kind: str) -> str:
-        return self._store.key(identity.key, f"failure:{kind}")
+    def _key(self, name: str) -> str:
+        return self._store.key(self._identity.key, name)
 
 
 def _prolong(lock: "Lock", ended: threading.Event) -> None:

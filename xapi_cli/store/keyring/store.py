@@ -19,7 +19,6 @@ from xapi_cli.store.access import ExclusiveAccess, Unresponsive, in_time
 from xapi_cli.store.chunked import CHUNK_SIZE, HEAD, ItemRejected, NotStored
 from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring, name_of
 from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.system.render import printable
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record, sha256
 
 if TYPE_CHECKING:
@@ -68,24 +67,18 @@ class KeyringStore:
         return name_of(self._backend) if self._backend else None
 
     def probe(self) -> None:
-        """Write an item, read it back and delete it; raise StoreError on failure. If it cannot be deleted, only warn.
+        """Write an item, read it back and delete it; raise StoreError on failure.
 
         The item belongs to the state directory, because only processes that share one wait for each other.
         """
         service = f"xapi: probe {sha256(str(self._options.state.path))[:16]}"
 
-        def probe(backend: "KeyringBackend") -> BaseException | None:
+        def probe(backend: "KeyringBackend") -> None:
             items = _Items(backend, service, "probe")
             chunked.write(items, f"{{probe {os.urandom(8).hex()}")
-            try:
-                items.delete(HEAD)
-            except BaseException as error:  # noqa: BLE001 - see `_store_error`
-                return error
-            return None
+            items.delete(HEAD)
 
-        if error := self._access_keyring("writing to the keyring", probe):
-            problem = _store_error("deleting from the keyring", error).message
-            self._options.warn(f"{problem}: `xapi logout` may not be able to delete records there")
+        self._access_keyring("writing to the keyring", probe)
 
     def read(self, identity: Identity) -> Record | None:
         """Return the record of *identity*, or None if there is none or it is not usable."""
@@ -116,7 +109,7 @@ class KeyringStore:
             except StoreError:
                 raise
             except BaseException as error:  # noqa: BLE001 - see `_store_error`
-                failure = _store_error(action, error, self._backend)
+                failure = _store_error(action, error)
             raise failure
 
         try:
@@ -236,21 +229,14 @@ def _is_locked(error: BaseException) -> bool:
     return "DBusErrorResponse" in kinds and str(getattr(error, "name", "")).endswith(".IsLocked")
 
 
-def _store_error(action: str, error: BaseException, backend: "KeyringBackend | None" = None) -> StoreError:
-    """Return a StoreError for *error* of *backend*, without its text, which may contain secrets."""
+def _store_error(action: str, error: BaseException) -> StoreError:
+    """Return a StoreError for *error* of a backend, without its text, which may contain secrets."""
     if isinstance(error, NotStored):
         return StoreError(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
     if _is_locked(error):
         return KeyringLocked("the keyring is locked", hint="unlock it", alternative=REMEDY)
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if "NoKeyringError" in kinds:
+    if "NoKeyringError" in {kind.__name__ for kind in type(error).__mro__}:
         return NoKeyring("no usable keyring on this machine", alternative=REMEDY)
-    if "EOFError" in kinds and backend is not None:
-        return StoreError(
-            f"the keyring backend {printable(name_of(backend))} asks for input, which needs a terminal",
-            hint="select another one with PYTHON_KEYRING_BACKEND",
-            alternative=REMEDY,
-        )
     problem = f"{action} failed ({_escaped(type(error).__name__)})"
     return StoreError(problem, hint=("run ", Run("doctor")), alternative=REMEDY)
 
