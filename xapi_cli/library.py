@@ -12,7 +12,6 @@ import httpx
 from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.context import Context
 from xapi_cli.errors import RedirectError, TokenRejected, UsageError, XapiError
-from xapi_cli.hints import Hint
 from xapi_cli.http import authorization, decoding, urls
 from xapi_cli.http.httpx_transport import converted_response, timeouts_of
 from xapi_cli.http.messages import USER_AGENT, Response
@@ -21,11 +20,12 @@ from xapi_cli.http.transport import Transport
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.spool import Text
 from xapi_cli.settings.table import LIBRARY_PARAMETERS
-from xapi_cli.system.render import printable
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
     from httpx._types import URLTypes
+
+    from xapi_cli.system.style import Name
 
 _HEADERS_OF_TRANSPORT = {b"connection", b"content-length", b"transfer-encoding"}
 
@@ -85,20 +85,11 @@ class _LibraryContext(Context):
 class _LogTerminal(Terminal):
     """Log to the logger `xapi_cli` what commands write to stderr."""
 
-    def note(self, message: Hint) -> None:
-        """Log a message about what xapi did, at level INFO."""
+    def _message(self, level: str, text: str, color: "Name") -> None:
         import logging
 
-        logging.getLogger("xapi_cli").info("%s", printable(self.redactor.redact(self.text(message))))
-
-    def warn(self, message: Hint, *, repeats: bool = False) -> None:
-        """Log a warning, once unless it *repeats*."""
-        import logging
-
-        text = self.text(message)
-        if repeats or text not in self._warned:
-            self._warned.add(text)
-            logging.getLogger("xapi_cli").warning("%s", printable(self.redactor.redact(text)))
+        number = logging.INFO if level == "note" else logging.WARNING
+        logging.getLogger("xapi_cli").log(number, "%s", self._shown(text))
 
 
 class _LibraryClient(httpx.Client):

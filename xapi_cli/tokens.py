@@ -6,10 +6,9 @@ A value type that every command creates is a NamedTuple, here and in other modul
 define. What its repr must not show is left out there.
 """
 
+import hashlib
 import json
-import sys
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import StoreError
@@ -25,19 +24,8 @@ def is_access_token(text: str) -> bool:
 
 
 def sha256(text: str) -> str:
-    """Return the SHA-256 digest of *text* in hexadecimal.
-
-    `hashlib` loads OpenSSL, which takes 3 ms. The modules used here are those of a Python without OpenSSL.
-    """
-    try:
-        if sys.version_info >= (3, 12):
-            from _sha2 import sha256 as function
-        else:
-            from _sha256 import sha256 as function  # type: ignore[import-not-found]  # missing in typeshed
-    except ImportError:  # the names are private, and a build may omit them
-        from hashlib import sha256 as function
-    digest: str = function(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return digest
+    """Return the SHA-256 digest of *text* in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Identity(NamedTuple):
@@ -49,12 +37,7 @@ class Identity(NamedTuple):
     @property
     def key(self) -> str:
         """The name for files of this account: 32 hexadecimal digits that do not reveal the account."""
-        return _key(self)
-
-
-@lru_cache(maxsize=8)  # most commands use one account, whose files they name many times
-def _key(account: Identity) -> str:
-    return sha256(f"{account.base_url}\0{account.username}")[:32]
+        return sha256(f"{self.base_url}\0{self.username}")[:32]
 
 
 class Token(NamedTuple):
@@ -122,43 +105,20 @@ def decode_record(identity: Identity, text: str | None) -> Record | None:
 
 def _record(identity: Identity, members: Any) -> Record:
     """Return the record made of *members*; raise what `decode_record` catches if they are not valid."""
-    version, base_url, username = members["version"], members["base_url"], members["username"]
-    if type(version) is not int or (version, base_url, username) != (_VERSION, identity.base_url, identity.username):
-        raise ValueError
-    token = Token(
-        access_token=_visible(members["access_token"]),
-        token_type=_bearer(members["token_type"]),
-        obtained_at=_time_of(members["obtained_at"]),
-        expires_at=_time_of(members["expires_at"]),
+    token, password = members["access_token"], members.get("password")
+    is_valid = (
+        (members["version"], members["base_url"], members["username"]) == (_VERSION, *identity)
+        and members["token_type"] == "bearer"
+        and isinstance(token, str)
+        and is_access_token(token)
+        and (password is None or (isinstance(password, str) and password))
     )
-    password = members.get("password")
-    return Record(token, None if password is None else _encodable(password))
-
-
-def _visible(value: Any) -> str:
-    """Return *value* if it is valid in a header field, that is, visible ASCII; raise ValueError otherwise."""
-    if not isinstance(value, str) or not is_access_token(value):
+    if not is_valid:
         raise ValueError
-    return value
-
-
-def _bearer(value: Any) -> str:
-    """Return *value* if it is the token type that xapi stores; raise ValueError otherwise."""
-    if value != "bearer":
-        raise ValueError
-    return "bearer"
-
-
-def _non_empty(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError
-    return value
-
-
-def _encodable(value: Any) -> str:
-    """Return *value* if it can be encoded, as surrogates can that stand for bytes (PEP 383); or raise ValueError."""
-    _non_empty(value).encode("utf-8", "surrogateescape")
-    return str(value)
+    if password is not None:
+        password.encode("utf-8", "surrogateescape")  # surrogates stand for bytes (PEP 383); raises for any other
+    times = _time_of(members["obtained_at"]), _time_of(members["expires_at"])
+    return Record(Token(token, "bearer", *times), password)
 
 
 def _text_of(time: datetime | None) -> str | None:

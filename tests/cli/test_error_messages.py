@@ -169,7 +169,7 @@ ERRORS = {
         "cannot listen on {name}: Address already in use; choose another --port",
     ),
     "a failed doctor": Error(
-        "doctor", {}, 1, "1 of 11 checks failed: profile; follow the hints of the failed checks"
+        "doctor", {}, 1, "1 of 10 checks failed: profile; follow the hints of the failed checks"
     ),
 }  # fmt: skip
 

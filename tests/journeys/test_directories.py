@@ -43,7 +43,7 @@ def test_an_unsafe_state_directory_exits_with_2_before_anything_is_sent(
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
         assert outcome.err.endswith(UNSAFE[how].format("XAPI_STATE_DIR"))
     checks = {each["name"]: each for each in json.loads(xapi("doctor", "--json", env=sandbox.settings).out)["checks"]}
-    assert [name for name, check in checks.items() if check["status"] == "fail"] == ["state"]
+    assert [name for name, check in checks.items() if check["status"] == "fail"] == ["file"]
     assert (sandbox.login_attempts, os.listdir(xapi.state)) == (0, [])
 
 
