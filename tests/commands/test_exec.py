@@ -74,15 +74,22 @@ def test_the_command_replaces_the_xapi_process(xapi: Xapi) -> None:
 
 def test_a_missing_command_exits_with_127_and_one_that_cannot_be_executed_with_126(xapi: Xapi) -> None:
     env: dict[str, str | None] = {"XAPI_TOKEN": "abc"}
-    (xapi.home / "plain").write_text("text")
 
     assert xapi("exec", "--", "no-such-program", env=env) == Outcome(
         127, "", "xapi: error: no-such-program: not found; check the name and PATH\n"
     )
     assert xapi("exec", "--", "", env=env) == Outcome(127, "", "xapi: error: '': not found; check the name and PATH\n")
-    assert xapi("exec", "--", "./plain", env=env) == Outcome(
-        126, "", "xapi: error: ./plain: cannot be executed: Permission denied; check that it is an executable file\n"
-    )
+    for content, mode, reason in (
+        ("text", 0o644, "Permission denied"),
+        ("text", 0o755, "Exec format error"),
+        ("#!/no/such thing", 0o755, "No such file or directory"),
+    ):
+        (xapi.home / "plain").write_text(content)
+        (xapi.home / "plain").chmod(mode)
+        error = (
+            f"xapi: error: ./plain: cannot be executed: {reason}; check that it is an executable file, and its #! line"
+        )
+        assert xapi("exec", "--", "./plain", env=env) == Outcome(126, "", f"{error}\n")
     assert xapi("exec", "--", str(xapi.home), env=env).code == 126
 
 

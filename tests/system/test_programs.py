@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Outcome, Xapi
 from xapi_cli.system.programs import Invocation, describe_failure, find, run
 
 
@@ -56,23 +55,3 @@ def test_a_program_is_never_found_by_a_relative_directory(tmp_path: Path, monkey
     assert find("tool", {"PATH": f".::{tmp_path}"}) == str(tmp_path / "tool")
     with pytest.raises(FileNotFoundError):
         find("tool", {"PATH": ".::bin"})
-
-
-UNUSABLE: list[tuple[bytes | None, int, str]] = [
-    (None, 127, "not found; check the name and PATH"),
-    (b"echo ran\n", 126, "cannot be executed: it has no #! line; add one, such as #!/bin/sh, or name its interpreter"),
-    (b"#!/bin/sh\r\necho ran\r\n", 126, "cannot be executed: the line #!/bin/sh ends as on Windows; convert the line"),
-    (b"#!/no/such thing\n", 126, "cannot be executed: its interpreter /no/such thing was not found; check its #! line"),
-]
-
-
-@pytest.mark.parametrize("content, code, problem", UNUSABLE)
-def test_the_cause_is_named_if_a_command_cannot_be_executed(
-    xapi: Xapi, content: bytes | None, code: int, problem: str
-) -> None:
-    if content is not None:
-        (xapi.home / "script").write_bytes(content)
-        (xapi.home / "script").chmod(0o755)
-    outcome = xapi("exec", "--", "./script", env={"XAPI_TOKEN": "t", "XAPI_BASE_URL": "http://127.0.0.1:9"})
-    assert outcome == Outcome(code, "", outcome.err)
-    assert outcome.err.startswith(f"xapi: error: ./script: {problem}")

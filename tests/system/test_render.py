@@ -89,17 +89,6 @@ def test_sizes_are_human_readable(count: int, text: str) -> None:
     assert render.size(count) == text
 
 
-@pytest.mark.parametrize(
-    ("count", "total", "text"),
-    [
-        (1, 8, "1 of 8 bytes"), (1024, 4096, "1.0 of 4.0 KiB"), (100, 4096, "100 bytes of 4.0 KiB"),
-        (0, 1, "0 of 1 byte"), (7, None, "7 bytes"),
-    ],
-)  # fmt: skip
-def test_a_part_of_a_size_names_the_unit_once(count: int, total: int | None, text: str) -> None:
-    assert render.size_of_total(count, total) == text
-
-
 @pytest.mark.parametrize("text", ["", "plain", "two words", "it's", "'", "''", '$HOME `x` \\ " \n !', "-n", "é"])
 def test_a_shell_parses_a_quoted_argument_unchanged(text: str) -> None:
     shell = subprocess.run(["sh", "-c", f"printf %s {render.shell_quoted(text)}"], capture_output=True, check=True)

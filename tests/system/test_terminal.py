@@ -104,7 +104,11 @@ def _pages() -> Activity:
 @pytest.mark.parametrize(
     "activity, done, text",
     [
-        (Transfer("received", 4096), 1024, "[#######.......................] 25% received 1.0 of 4.0 KiB, 102 bytes/s"),
+        (
+            Transfer("received", 4096),
+            1024,
+            "[#######.......................] 25% received 1.0 KiB of 4.0 KiB, 102 bytes/s",
+        ),
         (Transfer("received", 4096, 2048), 1024, "0:10 left"),
         (Transfer("sent", None), 1024, "sent 1.0 KiB, 102 bytes/s"),
         (Transfer("received", 100), 1024, "100% received 1.0 KiB of 100 bytes, 102 bytes/s"),  # more than was declared
@@ -127,16 +131,13 @@ def test_the_line_shows_the_innermost_activity_that_takes_long_and_gives_way_to_
     with progress.during(Waiting("short")):
         pass
     assert screen.seen == b""
-    wait = _old(Waiting("host"))
-    before = wait.started
-    with progress.during(wait):
+    with progress.during(_old(Waiting("host"))):
         screen.expect(lambda seen: b"waiting for host" in seen)
         with progress.during(_old(Transfer("sent", 9), 1)):
-            screen.expect(lambda seen: b"sent 1 of 9 bytes" in seen)
+            screen.expect(lambda seen: b"sent 1 byte of 9 bytes" in seen)
             with progress.interrupted():
                 screen.write(b"message\n")
             screen.expect(lambda seen: b"sent" in seen.partition(b"message\n")[2])
-        assert wait.started > before + 9  # the wait begins when the upload has ended
     assert b"\r\x1b[Kmessage\n" in screen.seen
     assert screen.seen.endswith(b"\r\x1b[K")
 

@@ -19,9 +19,8 @@ from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
 from xapi_cli.store.repository import StoreReports
-from xapi_cli.system.layout import wrapped
 from xapi_cli.system.render import printable, relative, until
-from xapi_cli.system.style import Name
+from xapi_cli.system.style import Name, wrapped
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:

@@ -80,4 +80,4 @@ def _execute(command: Sequence[str], environ: Mapping[str, str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], list(command), environ)
     except (OSError, ValueError) as error:
-        raise programs.start_failure(command[0], error, environ) from error
+        raise programs.start_failure(command[0], error) from error

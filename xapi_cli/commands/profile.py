@@ -15,11 +15,10 @@ import typer
 from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.feature_table import hooks
-from xapi_cli.hints import Hint, Run, text
+from xapi_cli.hints import Hint, Run, did_you_mean, text
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.render import instant, printable, relative
-from xapi_cli.system.suggestions import did_you_mean
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from xapi_cli.context import Context
     from xapi_cli.settings.table import Settings
-    from xapi_cli.system.layout import Cell
+    from xapi_cli.system.style import Cell
 
 _ARGUMENT: dict[str, Any] = {"show_default": False}
 _PROFILE = {**_ARGUMENT, "help": "The profile.", "autocompletion": completer("profile_names")}
@@ -57,7 +56,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
       xapi profile list
       xapi profile list --json | jq -r '.[].name'
     """
-    from xapi_cli.system.layout import columns
+    from xapi_cli.system.style import columns
 
     context: Context = ctx.obj
     terminal, found = context.terminal, config_file.load(context.config_path)
@@ -78,7 +77,7 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
         shown = len(_HEADER) if any(row.get("read_only") for row in rows) else -1
         now = context.now()
         table = [_cells(row, lambda moment: relative(moment - now))[:shown] for row in rows]
-        terminal.print(columns(table, terminal.style, header=_HEADER[:shown], width=terminal.stdout_columns))
+        terminal.print(columns(table, terminal.style, header=_HEADER[:shown]))
     else:
         for row in rows:
             mark, name, *others = (printable(cell.text.strip() or "-") for cell in _cells(row, instant))
@@ -97,7 +96,7 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
       xapi profile show
       xapi profile show staging --json | jq -r .base_url
     """
-    from xapi_cli.system.layout import table
+    from xapi_cli.system.style import table
 
     context: Context = ctx.obj
     found = config_file.load(context.config_path)
@@ -253,8 +252,7 @@ def _check_key(key: str) -> None:
 
 def _cells(row: "Mapping[str, Any]", expires: "Callable[[datetime], str]") -> "tuple[Cell, ...]":
     """Return the cells of *row* of `profile list`, with the expiry as *expires* shows it; `-` is no value."""
-    from xapi_cli.system.layout import Cell
-    from xapi_cli.system.style import color_of_state
+    from xapi_cli.system.style import Cell, color_of_state
 
     return (
         Cell("*" if row["current"] else " ", "good"),

@@ -418,5 +418,5 @@ def _note_interruption(error: BaseException, terminal: "Terminal", text: str) ->
     if not terminal.stderr_is_terminal or not text:
         return
     if isinstance(error, KeyboardInterrupt):
-        terminal.end_interruption(before_message=True)
+        terminal.end_interruption()
     terminal.note(f"interrupted: {text}")

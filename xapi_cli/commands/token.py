@@ -235,8 +235,7 @@ def _check(context: "Context", token: Token, url: str, repository: "TokenReposit
 
 def _table(context: "Context", state: State, token: Token | None, subject: _Subject, checked: str | None) -> str:
     """Return the token status as a small table; *checked* describes the check, without it there is no such row."""
-    from xapi_cli.system.layout import Cell, table
-    from xapi_cli.system.style import color_of_state
+    from xapi_cli.system.style import Cell, color_of_state, table
 
     rows: list[tuple[str, str | Cell]] = [
         ("state", Cell(state, color_of_state(state))),

@@ -44,7 +44,7 @@ def check_field(
     if found := re.search(_CONTROL_CHARACTER, value):
         code = f"U+{ord(found[0]):04X}"
         raise UsageError(f"the header {name} has a control character ({code}) in its value", hint="remove it")
-    from xapi_cli.system.encoding import encode_argument
+    from xapi_cli.system.render import encode_argument
 
     encode_argument(value, f"the value of the header {name}")
     return name

@@ -414,7 +414,7 @@ def _percent_encode(text: str, safe: str) -> str:
     try:
         return quote(text, safe=safe, errors="surrogateescape")
     except UnicodeEncodeError:
-        from xapi_cli.system.encoding import UNPAIRED_SURROGATE
+        from xapi_cli.system.render import UNPAIRED_SURROGATE
 
         raise InvalidURL(UNPAIRED_SURROGATE) from None
 

@@ -180,7 +180,7 @@ def _detach_comments(profile: Any) -> "list[tuple[Key | None, Item]]":
 
 def _check_storable(key: str, value: object) -> None:
     """Raise UsageError unless the *value* of *key* can be written to the config file; it is not quoted."""
-    from xapi_cli.system.encoding import is_utf8
+    from xapi_cli.system.render import is_utf8
 
     texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else (value,)
     if not all(is_utf8(text) for text in texts if isinstance(text, str)):
@@ -211,7 +211,7 @@ def _read_text(path: Path) -> str:
 
 def _problems(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what is not valid in the TOML *document*, and what to do: an unknown key, or a value of another type."""
-    from xapi_cli.system.suggestions import did_you_mean
+    from xapi_cli.hints import did_you_mean
 
     for key, value in document.items():
         if key not in TOP_LEVEL_KEYS:
@@ -234,7 +234,7 @@ def _problems(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _problems_of(name: str, profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from xapi_cli.system.suggestions import did_you_mean
+    from xapi_cli.hints import did_you_mean
 
     for key, value in profile.items():
         place = f"profiles.{name}.{key}"

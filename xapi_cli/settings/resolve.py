@@ -103,7 +103,7 @@ def _selected_profile(
 
 def missing_profile(name: str, found: config_file.Config) -> UsageError:
     """Return the error for the profile *name*, which is not in the config file."""
-    from xapi_cli.system.suggestions import did_you_mean
+    from xapi_cli.hints import did_you_mean
 
     hint = f"create it with `xapi login --profile {pasteable(printable(name))}`"
     if found.profiles:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from xapi_cli.errors import CommandError
 from xapi_cli.system.render import printable
 
-_MAX_LINE = 256  # bytes, the longest #! line of Linux
 _SLICE = 0.05  # seconds between two checks
 
 
@@ -48,7 +47,7 @@ def find(program: str, environ: Mapping[str, str]) -> str:
         for suffix in suffixes:
             if found := which(os.path.join(directory, program + suffix)):
                 return found
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -58,28 +57,17 @@ def start(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Pope
             raise FileNotFoundError
         return subprocess.Popen([find(command[0], environ), *command[1:]], env=environ)
     except (OSError, ValueError) as error:
-        raise start_failure(command[0], error, environ) from error
+        raise start_failure(command[0], error) from error
 
 
-def start_failure(name: str, error: OSError | ValueError, environ: Mapping[str, str]) -> CommandError:
+def start_failure(name: str, error: OSError | ValueError) -> CommandError:
     """Return the failure for the *error* with which the command *name* could not be executed."""
     shown = printable(name)
-    hint, reason = "check that it is an executable file", "invalid arguments"
-    if isinstance(error, OSError):
-        reason = error.strerror or reason
-    if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno == errno.ENOEXEC):
-        try:
-            with open(find(name, environ), "rb") as file:
-                first = file.readline(_MAX_LINE)
-        except OSError:
-            return CommandError(f"{shown or repr(shown)}: not found", hint="check the name and PATH", is_missing=True)
-        interpreter = printable(first[2:].strip().decode("utf-8", "replace"))
-        if not first.startswith(b"#!"):
-            reason, hint = "it has no #! line", "add one, such as #!/bin/sh, or name its interpreter before it"
-        elif first.endswith(b"\r\n"):
-            reason, hint = f"the line #!{interpreter} ends as on Windows", "convert the line ends of the file"
-        else:
-            reason, hint = f"its interpreter {interpreter} was not found", "check its #! line"
+    path = error.filename if isinstance(error, OSError) else None
+    if isinstance(error, FileNotFoundError) and not (path and os.path.exists(path)):
+        return CommandError(f"{shown or repr(shown)}: not found", hint="check the name and PATH", is_missing=True)
+    reason = getattr(error, "strerror", None) or "invalid arguments"
+    hint = "check that it is an executable file, and its #! line"
     return CommandError(f"{shown}: cannot be executed: {reason}", hint=hint)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from xapi_cli.system.render import printable, size, size_of_total
+from xapi_cli.system.render import printable, size
 
 _UPDATE_INTERVAL = 0.2  # seconds between updates
 _MAX_BAR_WIDTH, _MIN_BAR_WIDTH = 30, 8  # columns
@@ -20,7 +20,6 @@ class Activity:
     """
 
     delay = 0.3
-    restarts = False  # at the end of an activity that began in it
 
     def __init__(self, total: int | None = None, done: int = 0) -> None:
         self.total, self.done = total, done
@@ -50,7 +49,6 @@ class Waiting(Activity):
     """The wait for a response from *host*."""
 
     delay = 1.5
-    restarts = True  # the wait begins when the upload has ended
 
     def __init__(self, host: str) -> None:
         super().__init__()
@@ -100,7 +98,8 @@ class Transfer(Activity):
     def text(self, now: float) -> str:
         """Return the bytes, the rate and the remaining time."""
         rate = size(int(self._rate(self.done - self._first, now)))
-        return f"{self._verb} {size_of_total(self.done, self.total)}, {rate}/s{self._remaining(now)}"
+        total = f" of {size(self.total)}" if self.total else ""
+        return f"{self._verb} {size(self.done)}{total}, {rate}/s{self._remaining(now)}"
 
 
 class Lines(Activity):
@@ -131,53 +130,43 @@ class Progress:
         self._activities: list[Activity] = []
         self._shown: Activity | None = None
         self._lock = threading.RLock()  # a signal handler may print a message while the lock is held
-        self._has_activity = threading.Event()
-        self._thread: threading.Thread | None = None
+        threading.Thread(target=self._run, name="xapi-progress", daemon=True).start()
 
     @contextmanager
     def during(self, activity: AnyActivity) -> Iterator[AnyActivity]:
         """Show *activity* for a `with` block, which ends the activities that began in it as well."""
         with self._lock:
             self._activities.append(activity)
-            self._has_activity.set()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="xapi-progress", daemon=True)
-                self._thread.start()
         try:
             yield activity
         finally:
-            self._end(activity)
+            with self._lock:
+                if activity in self._activities:
+                    del self._activities[self._activities.index(activity) :]
+                if self._shown not in self._activities:
+                    self._erase()
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
         """Erase the line for a `with` block in which something else uses the terminal."""
         with self._lock:
-            if self._shown is not None:
-                self._write(_ERASE)
-                self._shown = None
+            self._erase()
             yield
 
-    def _end(self, activity: Activity) -> None:
-        with self._lock:
-            if activity in self._activities:
-                del self._activities[self._activities.index(activity) :]
-            if not self._activities:
-                self._has_activity.clear()
-            elif self._activities[-1].restarts:
-                self._activities[-1].started = time.monotonic()
-            if self._shown not in self._activities:
-                with self.interrupted():
-                    pass
+    def _erase(self) -> None:
+        if self._shown is not None:
+            self._write(_ERASE)
+            self._shown = None
 
     def _run(self) -> None:
-        while self._has_activity.wait():
+        while True:
+            time.sleep(_UPDATE_INTERVAL)
             with self._lock:
                 now = time.monotonic()
                 due = [each for each in self._activities if now - each.started >= each.delay]
                 if due and self._may_show():
                     self._shown = due[-1]
                     self._write(b"\r" + line(due[-1], now, self._columns() - 1).encode() + b"\x1b[K")
-            time.sleep(_UPDATE_INTERVAL)
 
 
 def line(activity: Activity, now: float, columns: int) -> str:

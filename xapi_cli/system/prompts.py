@@ -3,17 +3,13 @@
 import os
 import sys
 
-# The name of the controlling terminal, and the flags to open it; a service of Windows has no console.
-if sys.platform == "win32":
-    _TERMINAL = ("CONIN$", os.O_RDWR)
-else:
-    _TERMINAL = ("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+_KEYBOARD, _SCREEN = ("CONIN$", "CONOUT$") if sys.platform == "win32" else ("/dev/tty", "/dev/tty")
 
 
 def are_possible() -> bool:
-    """Return whether the controlling terminal can be opened."""
+    """Return whether the controlling terminal can be opened; a service of Windows has no console."""
     try:
-        os.close(os.open(*_TERMINAL))
+        open(_KEYBOARD, "r+b", buffering=0).close()
     except OSError:
         return False
     return True
@@ -29,50 +25,20 @@ def is_in_foreground(descriptor: int) -> bool:
         return True
 
 
-if sys.platform == "win32":
+def read_hidden(question: str) -> str:
+    """Return the reply to *question*, typed without echo; raises EOFError, OSError or ValueError if there is none."""
+    from getpass import getpass
 
-    def read_hidden(question: str) -> str:
-        """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
-        import getpass
+    if not are_possible():  # getpass would read stdin, which may carry the body of a request
+        raise EOFError
+    return getpass(question)
 
-        return getpass.getpass(question).encode("utf-16", "surrogatepass").decode("utf-16")
 
-    def read(question: str) -> str:
-        """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
-        with open("CONOUT$", "w", encoding="utf-8") as screen, open("CONIN$", encoding="utf-8") as keyboard:
-            screen.write(question)
-            screen.flush()
-            if not (reply := keyboard.readline()):
-                raise EOFError
-            return reply
-
-else:
-
-    def read_hidden(question: str) -> str:
-        """Return the reply to *question*, typed without echo; raises EOFError or OSError if there is none."""
-        import termios
-
-        with open("/dev/tty", "r+b", buffering=0) as terminal:
-            try:
-                before = termios.tcgetattr(terminal)
-                hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
-                try:
-                    termios.tcsetattr(terminal, termios.TCSAFLUSH, hidden)
-                    terminal.write(question.encode("utf-8", "backslashreplace"))
-                    line = terminal.readline()
-                finally:
-                    termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
-            except termios.error as error:
-                raise OSError(*error.args) from error
-            if not line:
-                raise EOFError
-            terminal.write(b"\n")
-        return os.fsdecode(line)
-
-    def read(question: str) -> str:
-        """Return the reply to *question* with its newline; raises EOFError or OSError if there is none."""
-        with open("/dev/tty", "r+b", buffering=0) as terminal:
-            terminal.write(question.encode("utf-8", "backslashreplace"))
-            if not (line := terminal.readline()):
-                raise EOFError
-        return os.fsdecode(line)
+def read(question: str) -> str:
+    """Return the reply to *question* with its newline; raises EOFError, OSError or ValueError if there is none."""
+    with open(_SCREEN, "w", encoding="utf-8", errors="backslashreplace") as screen:
+        print(question, end="", file=screen, flush=True)
+    with open(_KEYBOARD, encoding="utf-8") as keyboard:
+        if not (reply := keyboard.readline()):
+            raise EOFError
+        return reply

@@ -1,14 +1,17 @@
-"""Format values as text that is safe to show on a terminal; this module prints nothing."""
+"""Format values as text that is safe to show on a terminal, and arguments as bytes; this module prints nothing."""
 
 import json
 import re
 from datetime import datetime, timedelta
 from functools import cache
 
+from xapi_cli.errors import UsageError
+
 TYPE_CHECKING = False  # importing `typing` takes longer than this module
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+UNPAIRED_SURROGATE = "contains an unpaired surrogate"
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))  # seconds
 # `{id}` is not expanded, unlike `{a,b}` and `{a..b}`. bash expands a tilde after `=` and `:`, and zsh a word after `=`.
 _SHELL_WORD = r"(?!=)(?:[\w@%+=:./-]|\{\+?[A-Za-z_][\w-]*\})+"
@@ -126,16 +129,6 @@ def size(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
 
 
-def size_of_total(count: int, total: int | None) -> str:
-    """Return *count* of *total* bytes in human-readable form: `1.5 of 8.0 MiB`; the total may be unknown."""
-    if not total:
-        return size(count)
-    amount, unit = size(count).split(" ")
-    whole, of_unit = size(total).split(" ")
-    is_same = unit.rstrip("s") == of_unit.rstrip("s")
-    return f"{amount} of {whole} {of_unit}" if is_same else f"{amount} {unit} of {whole} {of_unit}"
-
-
 def pasteable(text: str) -> str:
     """Return *text* as one word for a POSIX shell, in single quotes only if a shell would change it."""
     return text if re.fullmatch(_SHELL_WORD, text) else shell_quoted(text)
@@ -150,3 +143,24 @@ def exports(variables: "Mapping[str, str]", *, unset: "Iterable[str]" = ()) -> s
     """Return lines with which a POSIX shell exports *variables*, and unsets the variables *unset*."""
     lines = [f"export {name}={shell_quoted(value)}" for name, value in variables.items()]
     return "\n".join([*lines, *(f"unset {name}" for name in unset)])
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether *text*, from an argument, a variable or a path, was valid UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def encode_argument(text: str, subject: str) -> bytes:
+    """Return *text* as UTF-8; bytes of an argument that are not valid UTF-8 are preserved (PEP 383).
+
+    Raises UsageError for an unpaired surrogate that does not stand for such a byte. *subject* is what the message
+    calls the text.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise UsageError(f"{subject} {UNPAIRED_SURROGATE}") from None

@@ -96,34 +96,24 @@ def set_alarm(seconds: float, started: float) -> None:
 if sys.platform == "win32":
     import _thread
 
-    _alarm: threading.Timer | None = None
+    _is_canceled = threading.Event()
 
     def _set_alarm(delay: float, on_alarm: Callable[..., NoReturn], failure: XapiError) -> None:
         """Let Python act as after SIGABRT, which is not sent; end the process if it waits in a system call."""
 
         def expire() -> None:
-            _thread.interrupt_main(signal.SIGABRT)
-            time.sleep(_ALARM_INTERVAL)
-            if _alarm is not None:
+            if not _is_canceled.wait(delay):
+                _thread.interrupt_main(signal.SIGABRT)
+            if not _is_canceled.wait(_ALARM_INTERVAL):
                 os.write(2, f"xapi: error: {failure}\r\n".encode())
                 os._exit(failure.exit_code)
 
-        def handle(*_: object) -> NoReturn:
-            cancel_alarm()
-            on_alarm()
-
-        global _alarm  # noqa: PLW0603  # signals belong to the process, and so does their timer
-        signal.signal(signal.SIGABRT, handle)
-        _alarm = threading.Timer(delay, expire)
-        _alarm.daemon = True
-        _alarm.start()
+        signal.signal(signal.SIGABRT, on_alarm)
+        threading.Thread(target=expire, daemon=True).start()
 
     def cancel_alarm() -> None:
         """Cancel the alarm, because the command has finished."""
-        global _alarm  # noqa: PLW0603  # see above
-        if _alarm is not None:
-            _alarm.cancel()
-            _alarm = None
+        _is_canceled.set()
 
 else:
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xapi_cli.system.style import Name, Style
 
 
-_MAX_MESSAGE = 65_536  # characters; a longer text of a server is cut before it is searched for secrets
+_MAX_MESSAGE = 65_536  # characters; a longer text of a server is truncated before the search for secrets
 
 
 class Terminal:
@@ -38,9 +38,7 @@ class Terminal:
         self.has_json_messages = False  # whether stderr gets a line of JSON for each message, and nothing else
         self._stdout = standard_streams.duplicate(1) if has_streams else None
         self._stderr = standard_streams.duplicate(2) if has_streams else None
-        self._has_open_line = False  # on stdout: what was written last does not end with a newline
-        self._has_open_result = False  # on stderr, likewise
-        self._has_ended_interruption = False
+        self._open_line: int | None = None  # the stream on which the next message would continue a line
         self._warned: set[str] = set()
         self._progress: Progress | None = None
         self.shown: Callable[[Run | Option], str] = str  # of a command or a flag in a hint
@@ -68,7 +66,7 @@ class Terminal:
             with self._without_progress():
                 standard_streams.write_all(self._stdout, data)
             if data:
-                self._has_open_line = bytes(data[-1:]) != b"\n"
+                self._open_line = 1 if bytes(data[-1:]) != b"\n" and self._shares_stdout else None
         except OSError as error:
             if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
                 raise ClosedPipe("stdout was closed early") from error
@@ -138,13 +136,10 @@ class Terminal:
         message = self._shown(error.message)
         self.print_stderr(message_format.line("error", error.kind, message, code=error.exit_code, **members))
 
-    def end_interruption(self, *, before_message: bool = False) -> None:
-        """End the line of a terminal that has echoed Ctrl-C as `^C`; a message that follows replaces that."""
-        if self.stderr_is_terminal and not self.has_json_messages and not self._has_ended_interruption:
-            self._has_ended_interruption = True
-            is_erasable = before_message and self._environ.get("TERM") != "dumb"
-            # what is within a line of stdout is ended anyway
-            self.write_stderr(b"" if self._is_within_line else b"\r\x1b[K" if is_erasable else b"\n")
+    def end_interruption(self) -> None:
+        """Erase the `^C` that a terminal has echoed."""
+        if self.stderr_is_terminal and not self.has_json_messages and self._environ.get("TERM") != "dumb":
+            self.write_stderr(b"\r\x1b[K")
 
     def _message(self, level: str, text: str, color: "Name") -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its label or of the whole."""
@@ -173,10 +168,9 @@ class Terminal:
 
     def _write_stderr(self, data: bytes, *, is_result: bool = False) -> None:
         """Write *data* to stderr, in place of the progress, and on a separate line, unless a result continues."""
-        is_open = data[-1:] != b"\n" if data else self._has_open_result
-        if self._is_within_line or (self._has_open_result and not is_result):
+        if self._open_line == 1 or (self._open_line == 2 and not is_result):
             data = b"\n" + data
-        self._has_open_line, self._has_open_result = False, is_result and is_open
+        self._open_line = 2 if is_result and data[-1:] != b"\n" else None
         if self._stderr is None:
             raise OSError(errno.EBADF, "it is closed")
         with self._without_progress():
@@ -194,7 +188,7 @@ class Terminal:
         if self._progress is None:
             from xapi_cli.system.progress import Progress
 
-            self._progress = Progress(self._write_progress, lambda: self.columns, lambda: not self._is_within_line)
+            self._progress = Progress(self._write_progress, lambda: self.columns, lambda: self._open_line is None)
         return self._progress.during(activity)
 
     def waiting(self, host: str) -> "AbstractContextManager[object]":
@@ -232,11 +226,6 @@ class Terminal:
     def stderr_is_terminal(self) -> bool:
         """Whether stderr is a terminal."""
         return standard_streams.is_terminal(2)
-
-    @property
-    def _is_within_line(self) -> bool:
-        """Whether what is written to stderr would continue a line of stdout."""
-        return self._has_open_line and self._shares_stdout
 
     @cached_property
     def _shares_stdout(self) -> bool:
@@ -281,9 +270,10 @@ class Terminal:
         return Style(enabled=False) if self.has_json_messages else self._style(is_terminal=self.stderr_is_terminal)
 
     def _style(self, *, is_terminal: bool) -> "Style":
-        from xapi_cli.system.style import Style, is_wanted
+        from xapi_cli.system.style import Style
 
-        return Style(enabled=is_wanted(self._environ, is_terminal=is_terminal))
+        enabled = is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
+        return Style(enabled=enabled)
 
     # prompts
 
@@ -304,21 +294,14 @@ class Terminal:
         try:
             with self._without_progress():
                 reply = prompts.read_hidden(shown) if hidden else prompts.read(shown)
-        except (EOFError, OSError) as error:
-            self._end_prompt()  # Ctrl-D leaves the cursor on the line of the prompt
-            raise LoginNeeded(
-                "the prompt was not answered",
-                hint="run the command again and answer the prompt, or set XAPI_PASSWORD",
-            ) from error
-        except BaseException:
-            self._end_prompt()  # Ctrl-C leaves the cursor on the line of the prompt
+        except BaseException as error:
+            if not self.has_json_messages:
+                self.print_stderr("")  # Ctrl-C and Ctrl-D leave the cursor on the line of the prompt
+            if isinstance(error, EOFError | OSError | ValueError):
+                hint = "run the command again and answer the prompt, or set XAPI_PASSWORD"
+                raise LoginNeeded("the prompt was not answered", hint=hint) from error
             raise
         return reply.rstrip("\r\n")
-
-    def _end_prompt(self) -> None:
-        self._has_ended_interruption = True
-        if not self.has_json_messages:
-            self.print_stderr("")
 
     def confirm(self, question: str, *, default: bool = True) -> bool:
         """Return whether the user confirms *question*; an empty input means *default*."""
@@ -348,6 +331,6 @@ def _columns_of(descriptor: int) -> int:
 
 
 def _wrapped(text: str, width: int) -> str:
-    from xapi_cli.system.layout import wrapped  # only for terminals
+    from xapi_cli.system.style import wrapped  # only for terminals
 
     return wrapped(text, width)

@@ -19,8 +19,7 @@ from xapi_cli.request import items, read_only
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
 from xapi_cli.request.json_values import Number, strict
-from xapi_cli.system.encoding import UNPAIRED_SURROGATE
-from xapi_cli.system.render import printable, shortened
+from xapi_cli.system.render import UNPAIRED_SURROGATE, printable, shortened
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context

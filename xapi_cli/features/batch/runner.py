@@ -258,7 +258,7 @@ class Runner:
         return self._is_interruptible
 
     def _note_interruption(self) -> None:
-        self._terminal.end_interruption(before_message=True)
+        self._terminal.end_interruption()
         if count := len(self._open):
             requests, them = ("request", "it") if count == 1 else ("requests", "them")
             hint = f"press Ctrl-C again to cancel {them}"

@@ -1,9 +1,8 @@
 """Show a batch on a terminal: a table with one row for each call, instead of its JSON."""
 
 from xapi_cli.errors import NetworkError
-from xapi_cli.system.layout import wrapped
 from xapi_cli.system.render import printable
-from xapi_cli.system.style import Style, color_of_status
+from xapi_cli.system.style import Style, color_of_status, wrapped
 
 _NUMBER, _STATUS = 5, len(NetworkError.kind)  # widths of the first columns
 _INDENT = _NUMBER + 2 + _STATUS + 2

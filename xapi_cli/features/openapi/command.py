@@ -246,19 +246,19 @@ def _summary(context: "Context", data: bytes, name: str, location: str, source: 
 
 
 def _print_rows(context: "Context", header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from xapi_cli.system.layout import Cell, columns
+    from xapi_cli.system.style import Cell, columns
 
     terminal = context.terminal
     if terminal.stdout_is_terminal:
         cells = [(Cell(method, "strong"), Cell(path, "name"), Cell(text)) for method, path, text in rows]
-        terminal.print(columns(cells, terminal.style, header=header, width=terminal.stdout_columns))
+        terminal.print(columns(cells, terminal.style, header=header))
     else:
         terminal.print("\n".join("\t".join(map(printable, row)) for row in rows))
 
 
 def _chosen(summary: "Summary", arguments: Sequence[str]) -> "list[Operation]":
     """Return the operations of `[METHOD] PATH`; raises UsageError if there is none."""
-    from xapi_cli.system.suggestions import closest
+    from xapi_cli.hints import closest
 
     *before, path = arguments
     if len(before) > 1:

@@ -13,8 +13,7 @@ from xapi_cli.request.body.sources import Stdin, read_body, read_text
 from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
 from xapi_cli.request.items import STDIN, Field, Items, Upload
 from xapi_cli.request.json_values import InvalidValue, check
-from xapi_cli.system.encoding import encode_argument
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import encode_argument, printable
 
 if TYPE_CHECKING:
     from xapi_cli.request.nested_json import Node

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.system.layout import Cell, columns, table, width_of, wrapped
-from xapi_cli.system.style import Style
+from xapi_cli.system.style import Cell, Style, columns, table, width_of, wrapped
 
+PLAIN = Style(enabled=False)
 WORDS = st.lists(st.text("ab漢`-:/", min_size=1, max_size=30), min_size=1).map(" ".join)
 
 
@@ -37,23 +37,15 @@ def test_a_command_in_backticks_is_not_broken() -> None:
 def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
     assert width_of("漢e\u0301") == 3
     assert wrapped("漢" * 8 + " " + "字" * 8, 20) == "漢" * 8 + "\n  " + "字" * 8
-    assert table([("漢", "1"), ("abc", "2")]) == "漢   1\nabc  2"
+    assert table([("漢", "1"), ("abc", "2")], PLAIN) == "漢   1\nabc  2"
 
 
 def test_a_table_has_its_values_in_one_column() -> None:
-    assert table([("a", "1"), ("long name", "\x1b"), ("b", "")]) == "a          1\nlong name  \\x1b\nb"
-    assert table([]) == ""
+    assert table([("a", "1"), ("long name", "\x1b"), ("b", "")], PLAIN) == "a          1\nlong name  \\x1b\nb"
+    assert table([], PLAIN) == ""
 
 
 def test_colors_do_not_change_the_width() -> None:
     rows = [[Cell("a", "good"), Cell("b")], [Cell("cc"), Cell("d")]]
 
     assert columns(rows, Style(enabled=True)) == "\x1b[32ma\x1b[0m   b\ncc  d"
-
-
-def test_columns_that_do_not_fit_become_one_table_for_each_row() -> None:
-    rows = [[Cell("*"), Cell("work"), Cell("x" * 30), Cell("valid")]]
-
-    assert columns(rows, header=("", "name", "base URL", "state"), width=40) == (
-        f"* work\n    base URL  {'x' * 30}\n    state     valid"
-    )
