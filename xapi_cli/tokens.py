@@ -6,7 +6,6 @@ A value type that every command creates is a NamedTuple, here and in other modul
 define. What its repr must not show is left out there.
 """
 
-import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -25,6 +24,8 @@ def is_access_token(text: str) -> bool:
 
 def sha256(text: str) -> str:
     """Return the SHA-256 digest of *text* in hexadecimal."""
+    import hashlib  # loads OpenSSL
+
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 

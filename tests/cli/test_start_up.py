@@ -15,7 +15,7 @@ NEVER = {"anyio", "asyncio", "certifi", "click", "ctypes", "http.client", "http.
 }  # fmt: skip  # httpx is only for logins and the library: it would take a quarter of the time of a request
 NETWORK = {"email", "h11", "httpx", "idna", "socket", "ssl", "truststore", "urllib.request"}
 KEYRING = {"jeepney", "keyring", "secretstorage"}
-UNUSED = {"email", "hashlib", "tomlkit", "truststore"}  # by a request over http that needs no login
+UNUSED = {"email", "tomlkit", "truststore"}  # by a request over http that needs no login
 WRITING = {"logging", "tempfile", "tomlkit"}
 
 
