@@ -102,14 +102,14 @@ def shell_of(xapi: Xapi, shell: str, arguments: list[str], prepare: str) -> Iter
         pytest.skip(f"{shell} is not installed")
     with xapi.on_terminal(*arguments, program=path, env={"PS1": "$ "}, columns=200) as terminal:
         terminal.type(f"{prepare}\nprintf '<%s>' ready\n")
-        terminal.expect("<ready>", timeout=30)
+        terminal.expect("<ready>")
         yield lambda line: _completed(terminal, line)
 
 
 def _completed(terminal: OnTerminal, line: str) -> str:
     terminal.type(f"{line}\t")
     terminal.type("\x05\x01printf '<%s>' \x05 end\n")  # the shell prints the words instead of running them
-    shown = terminal.expect("<end>", timeout=30)
+    shown = terminal.expect("<end>")
     assert "rror" not in shown, shown  # nothing else may appear in the line that the user types
     return "".join(re.findall(r"<[^<>\x1b]*>", re.split(r"[\r\n]", shown)[-1])).removesuffix("<end>")
 

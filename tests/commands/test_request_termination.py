@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.api import ME, bearing, response
 from tests.support.combinations import combined
-from tests.support.program import PROGRAM, Outcome, Xapi
+from tests.support.program import PROGRAM, Outcome, Process, Xapi
 from tests.support.servers import (
     OK,
     Server,
@@ -36,7 +36,7 @@ TRUNCATED = response("200 OK", b"begin", "Content-Length: 1000000")
 
 
 @contextmanager
-def _blocked(xapi: Xapi, phase: str, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
+def _blocked(xapi: Xapi, phase: str, *more: str) -> Iterator[Process]:
     """Start a request that blocks in *phase*."""
     args: dict[str, list[str]] = {
         "stdin": ["-d", "@-"],
@@ -227,7 +227,7 @@ def test_a_body_from_a_closed_stdin_exits_with_2(xapi: Xapi, sandbox: Sandbox, t
 
 def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandbox) -> None:
     with Server([head(), hang()]) as server:
-        process = xapi.start("request", "/", env=bearing(server))
+        process = xapi.start("request", "/", env=bearing(server), argv=(str(PROGRAM),))
         wait_until(lambda: bool(server.received))
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"/xapi\0request\0" in arguments
@@ -238,7 +238,7 @@ def test_no_secret_is_in_the_arguments_of_any_process(xapi: Xapi, sandbox: Sandb
 def test_a_signal_during_startup_terminates_silently(xapi: Xapi, sandbox: Sandbox) -> None:
     outcomes = set()
     for wait in range(2, 26, 2):
-        process = xapi.start("request", "/x-api/me", env=bearing(sandbox))
+        process = xapi.start("request", "/x-api/me", env=bearing(sandbox), argv=(str(PROGRAM),))
         time.sleep(wait / 100)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)

@@ -1,26 +1,22 @@
 """Stores to test, and processes in which they are tested."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import xapi_cli
+from tests.support.forks import KEYRINGS
 from tests.support.keyring_session import KeyringSession
+from tests.support.program import PYTHON, Process, Xapi
 from xapi_cli.hints import text
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import Store, StoreOptions
 from xapi_cli.system.files import StateDirectory
 
-FAKES = Path(__file__).parents[1] / "support" / "keyrings"
-_PACKAGE = Path(xapi_cli.__file__).parents[1]
-
 Open = Callable[..., Store]
-Run = Callable[..., "subprocess.Popen[str]"]
+Run = Callable[..., Process]
 
 
 @pytest.fixture
@@ -44,7 +40,7 @@ def opened(
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND", raising=False)
     monkeypatch.setenv("FAKE_KEYRING", str(tmp_path / "items.json"))
-    monkeypatch.syspath_prepend(FAKES)
+    monkeypatch.syspath_prepend(KEYRINGS)
     runtime_directory = tmp_path / "run"
     runtime_directory.mkdir(0o700, exist_ok=True)
 
@@ -101,28 +97,19 @@ def failing(function):
 
 
 @pytest.fixture
-def run(state: Path, tmp_path: Path) -> "Callable[..., subprocess.Popen[str]]":
+def run(state: Path, tmp_path: Path, xapi: Xapi) -> Run:
     """Start Python code in a separate process; `store()`, `failing()` and ME are there."""
 
-    def start(code: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-        environ = {
+    def start(code: str, env: Mapping[str, str] | None = None, prefix: tuple[str, ...] = ()) -> Process:
+        environ: dict[str, str | None] = {
             "HOME": str(tmp_path),
-            "PATH": os.environ["PATH"],
             "STATE": str(state),
             "FAKE_KEYRING": str(tmp_path / "items.json"),
-            "PYTHONPATH": f"{FAKES}{os.pathsep}{_PACKAGE}",
-            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
+            "PYTHONPATH": KEYRINGS,
             **(env or {}),
         }
-        return subprocess.Popen(
-            [*prefix, sys.executable, "-c", _PREAMBLE + code],
-            env=environ,
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        if prefix:
+            return xapi.start(argv=(*prefix, str(PYTHON), "-c", _PREAMBLE + code), env=environ, cwd=tmp_path)
+        return xapi.start(code=_PREAMBLE + code, env=environ, cwd=tmp_path)
 
     return start

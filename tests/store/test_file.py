@@ -1,26 +1,24 @@
 """The file store with unusual umasks, failing disks and kill -9."""
 
 import stat
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.store.conftest import Open
+from tests.store.conftest import Open, Run
+from tests.support.program import Process
 from xapi_cli.errors import StoreError
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
 OLD, NEW = Record(Token("old")), Record(Token("new"))
 WRITE = "failing(lambda: store('file').write(ME, Record(Token('new'))))"
-Run = Callable[..., subprocess.Popen[str]]
 
 
-def ended(process: "subprocess.Popen[str]") -> list[str]:
-    out, err = process.communicate(timeout=60)
+def ended(process: Process) -> list[str]:
+    out, err = process.communicate()
     assert process.returncode == 0, err
-    return out.splitlines()
+    return out.decode().splitlines()
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def test_kill_9_leaves_the_old_record_or_the_new_one_and_a_logout_removes_the_re
     store.write(ME, OLD)
     strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject={call}:signal=KILL")
     process = run(WRITE, prefix=strace)
-    process.communicate(timeout=60)
+    process.communicate()
     assert process.returncode != 0
     assert store.read(ME) in (OLD, NEW)
     assert store.delete(ME) is True

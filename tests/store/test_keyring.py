@@ -1,30 +1,28 @@
 """Keyrings that hang, lock, lose items, prompt or raise exceptions, and which backend is used."""
 
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.store.conftest import Open
+from tests.store.conftest import Open, Run
 from tests.support.keyring_session import KeyringSession
+from tests.support.program import Process
 from xapi_cli.tokens import Identity, Record, Token
 
 ME = Identity("https://api.test", "me@example.com")
 REMEDY = "run `xapi login --storage file` to store the token in a file"
 READ = "print(failing(lambda: store().read(ME)), flush=True)"
 EVERY = "for verb in (s.probe, lambda: s.read(ME), lambda: s.write(ME, Record(Token('t'))), lambda: s.delete(ME)): "
-Run = Callable[..., subprocess.Popen[str]]
 
 
-def ended(process: "subprocess.Popen[str]") -> tuple[list[str], float]:
+def ended(process: Process) -> tuple[list[str], float]:
     """Return the lines of stdout, and the seconds that the access took that failed."""
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate()
     assert process.returncode == 0, err
-    return out.splitlines(), max(map(float, err.split() or "0"))
+    return out.decode().splitlines(), max(map(float, err.split() or "0"))
 
 
 def fake(name: str, **more: str) -> dict[str, str]:
@@ -77,7 +75,7 @@ def test_with_a_user_present_the_store_says_what_it_waits_for(run: Run, tmp_path
     process = run(code, fake("Prompting", FAKE_KEYRING_FIFO=str(fifo)))
 
     assert process.stdout is not None
-    assert process.stdout.readline() == "note: waiting for the keyring; it may be waiting for you to unlock it\n"
+    assert process.stdout.readline() == b"note: waiting for the keyring; it may be waiting for you to unlock it\n"
     fifo.write_bytes(b"unlocked")
     assert ended(process)[0] == ["None"]
     assert ended(run(code, fake("Plain")))[0] == ["None"]
@@ -103,11 +101,11 @@ def test_any_exception_of_a_backend_is_a_store_error_without_its_text(run: Run) 
         "            traceback.print_exception(error, chain=True)\n",
         fake("Raising"),
     )
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate()
     assert process.returncode == 0, err
-    messages = [line.partition(" failed ")[2] for line in out.splitlines()]
+    messages = [line.partition(" failed ")[2] for line in out.decode().splitlines()]
     assert messages == [f"({name}); run `xapi doctor`, or {REMEDY}" for name in RAISED for _ in range(4)]
-    assert "CANARY" not in out + err
+    assert b"CANARY" not in out + err
 
 
 @pytest.mark.parametrize(
@@ -158,9 +156,9 @@ def test_a_keyring_that_stores_or_deletes_nothing_is_detected(run: Run) -> None:
 
 
 def test_what_a_backend_prints_is_discarded_and_stdin_is_left_alone(run: Run) -> None:
-    code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token, sys.stdin.name)"
+    code = "s = store(); s.write(ME, Record(Token('t'))); print(s.read(ME).token.access_token, sys.stdin.fileno())"
 
-    assert ended(run(code, fake("Noisy")))[0] == ["t <stdin>"]
+    assert ended(run(code, fake("Noisy")))[0] == ["t 0"]
 
 
 def test_accounts_that_differ_only_in_case_have_separate_items_on_windows(opened: Open) -> None:

@@ -1,8 +1,8 @@
 """Runs the program without the start of an interpreter, which costs three times as much as the rest of a run.
 
 A server process imports the package once. For each run it forks a child, which becomes what a new process would be: its
-own session, streams, environment and working directory, and then the program's own `main`. A test that depends on more,
-such as what is imported, starts the program with `Xapi.start`.
+own session, streams, environment, working directory and controlling terminal, and then the program's own `main`. A test
+that depends on more, such as what is imported, gives `Xapi.start` the command to start.
 """
 
 import gc
@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import struct
@@ -18,8 +19,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 KEYRINGS = str(Path(__file__).with_name("keyrings"))
 _LONGEST = 100_000  # bytes of an order: it is one message
@@ -27,7 +30,15 @@ _NUMBER = struct.Struct("=i")
 # What the interpreter, the C library and OpenSSL read only at start.
 _READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 _READ_LATER = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
-_IMPORTED_BY_COMMANDS = ("csv", "encodings.ascii", "encodings.utf_8_sig", "httpx", "importlib.metadata", "tomlkit")
+_IMPORTED_BY_COMMANDS = (
+    "csv",
+    "encodings.ascii",
+    "encodings.utf_8_sig",
+    "httpx",
+    "importlib.metadata",
+    "tomlkit",
+    "tomllib",
+)
 
 
 class Forks:
@@ -50,26 +61,114 @@ class Forks:
         same = _read_at_start(environ) == _read_at_start(self._environ)
         return same and environ.get("PYTHONPATH") in {None, KEYRINGS}
 
-    def run(
-        self, arguments: Sequence[str], streams: Sequence[int], environ: Mapping[str, str], cwd: Path, timeout: float
-    ) -> int:
-        """Run the program with *streams*, its stdin, stdout and stderr, and return its exit code.
+    def start(
+        self,
+        arguments: Sequence[str],
+        streams: Sequence[int | IO[bytes]],
+        environ: Mapping[str, str],
+        cwd: Path,
+        terminal: str | None = None,
+        code: str | None = None,
+    ) -> "Forked":
+        """Run the program, or *code* in its place, with *streams*, which are stdin, stdout and stderr.
 
-        Raises TimeoutError after *timeout* seconds; the program is killed then.
+        *terminal* is the controlling terminal.
         """
-        order = json.dumps({"arguments": arguments, "environ": dict(environ), "cwd": str(cwd)}).encode()
-        assert len(order) < _LONGEST
+        order = {
+            "arguments": arguments, "environ": dict(environ), "cwd": str(cwd), "terminal": terminal, "code": code,
+        }  # fmt: skip
+        message = json.dumps(order).encode()
+        assert len(message) < _LONGEST
         ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                socket.send_fds(self._control, [order], [theirs.fileno(), *streams])
-            (pid,) = _NUMBER.unpack(ours.recv(_NUMBER.size, socket.MSG_WAITALL))
-            ours.settimeout(timeout)
+        with ExitStack() as stack:
+            stack.enter_context(theirs)
+            ends = [_connected(stream, number, stack) for number, stream in enumerate(streams)]
+            descriptors = [descriptor for descriptor, _ in ends]
+            if descriptors[2] == subprocess.STDOUT:
+                descriptors[2] = descriptors[1]
+            socket.send_fds(self._control, [message], [theirs.fileno(), *descriptors])
+        return Forked(ours, [file for _, file in ends])
+
+
+class Forked:
+    """A run of the program, with the part of the interface of Popen that tests use."""
+
+    def __init__(self, channel: socket.socket, streams: Sequence[IO[bytes] | None]) -> None:
+        self.stdin, self.stdout, self.stderr = streams
+        self.returncode: int | Any = None
+        self._channel = channel
+        self.pid = self._receive(None)
+
+    def poll(self) -> int | None:
+        """Return the exit code, None if the program is still running."""
+        if self.returncode is None and select.select([self._channel], [], [], 0)[0]:
+            self.wait()
+        code: int | None = self.returncode
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the program has ended; return its exit code."""
+        if self.returncode is None:
             try:
-                return os.waitstatus_to_exitcode(*_NUMBER.unpack(ours.recv(_NUMBER.size, socket.MSG_WAITALL)))
+                self.returncode = os.waitstatus_to_exitcode(self._receive(timeout))
             except TimeoutError:
-                os.killpg(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired("xapi", timeout or 0) from None
+            self._channel.close()
+        code: int = self.returncode
+        return code
+
+    def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002  # Popen's name
+        """Write *input* to stdin and close it, read stdout and stderr to their ends, and wait for the end."""
+        with ThreadPoolExecutor(3) as threads:
+            feeding = threads.submit(_feed, self.stdin, input)
+            reading = [threads.submit(_read, stream) for stream in (self.stdout, self.stderr)]
+            try:
+                self.wait(timeout)
+            except BaseException as error:  # also that of the watchdog
+                os.killpg(self.pid, signal.SIGKILL)
+                error.add_note(f"xapi wrote {[each.result() for each in reading]}")
                 raise
+            feeding.result()
+            out, err = (each.result() for each in reading)
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        """Send the signal *number* if the program is still running."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _receive(self, timeout: float | None) -> int:
+        self._channel.settimeout(timeout)
+        (number,) = _NUMBER.unpack(self._channel.recv(_NUMBER.size, socket.MSG_WAITALL))
+        return int(number)
+
+
+def _connected(given: int | IO[bytes], number: int, stack: ExitStack) -> tuple[int, IO[bytes] | None]:
+    """Return the descriptor for the stream *number* of a program, and this end of its pipe."""
+    if given == subprocess.PIPE:
+        read, write = os.pipe()
+        ours, theirs = (write, read) if number == 0 else (read, write)
+        stack.callback(os.close, theirs)
+        return theirs, open(ours, "rb" if number else "wb")
+    if given == subprocess.DEVNULL:
+        return stack.enter_context(open(os.devnull, "r+b", 0)).fileno(), None
+    return given if isinstance(given, int) else given.fileno(), None
+
+
+def _feed(stream: IO[bytes] | None, data: bytes | None) -> None:
+    if stream:
+        with suppress(BrokenPipeError), stream:
+            stream.write(data or b"")
+
+
+def _read(stream: IO[bytes] | None) -> bytes:
+    if not stream:
+        return b""
+    with stream:
+        return stream.read()
 
 
 def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
@@ -80,25 +179,39 @@ def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork, for each order, a process that forks the program and reports its process id and its end."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nothing must wait for these processes
+    """Fork the program for each order; report its process id and its end to the channel that came with the order."""
+    channels: dict[int, socket.socket] = {}
+    ended, wake_up = socket.socketpair()
+    wake_up.setblocking(False)
+    signal.set_wakeup_fd(wake_up.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        order, descriptors, _, _ = socket.recv_fds(control, _LONGEST, 4)
-        if not order:
-            return
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        ready, _, _ = select.select([control, ended], [], [])
+        if ended in ready:
+            ended.recv(4096)
+            _report_ends(channels)
+        if control in ready:
+            order, descriptors, _, _ = socket.recv_fds(control, _LONGEST, 4)
+            if not order:
+                return
+            channel = socket.socket(fileno=descriptors[0])
             if (pid := os.fork()) == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _become_the_program(json.loads(order), descriptors[1:])
-            with socket.socket(fileno=descriptors[0]) as channel:
-                channel.sendall(_NUMBER.pack(pid))
-                os.closerange(0, 3)
-                for descriptor in descriptors[1:]:
-                    os.close(descriptor)
-                channel.sendall(_NUMBER.pack(os.waitpid(pid, 0)[1]))
-            os._exit(0)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            channels[pid] = channel
+            channel.sendall(_NUMBER.pack(pid))
+            for descriptor in descriptors[1:]:
+                os.close(descriptor)
+
+
+def _report_ends(channels: dict[int, socket.socket]) -> None:
+    while channels:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with channels.pop(pid) as channel, suppress(OSError):  # the test may not wait for it
+            channel.sendall(_NUMBER.pack(status))
 
 
 def _become_the_program(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
@@ -106,7 +219,7 @@ def _become_the_program(order: dict[str, Any], streams: Sequence[int]) -> NoRetu
         os.setsid()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.closerange(3, 64)
+        os.closerange(3, 4096)
         for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
             old = getattr(sys, name)
             stream = open(number, old.mode, 1 if number == 2 else -1, old.encoding, old.errors, closefd=False)  # noqa: SIM115 - for life
@@ -115,6 +228,12 @@ def _become_the_program(order: dict[str, Any], streams: Sequence[int]) -> NoRetu
         os.environ.update(order["environ"])
         os.chdir(order["cwd"])
         tempfile.tempdir = None  # the server has its own
+        if terminal := order["terminal"]:
+            os.close(os.open(terminal, os.O_RDWR))  # a leader of a session that opens a terminal controls it
+        if code := order["code"]:
+            exec(compile(code, "<test>", "exec"), {"__name__": "__main__"})  # noqa: S102 - it is the test's own
+            sys.stdout.flush()
+            os._exit(0)
         sys.argv = ["xapi", *order["arguments"]]
         importlib.import_module("xapi_cli.__main__").main()
     except SystemExit as end:

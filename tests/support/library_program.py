@@ -1,10 +1,9 @@
 """Programs that use the package as a library."""
 
-import subprocess
 import textwrap
 
 from tests.features.batch.server import Api
-from tests.support.program import PYTHON, Environ, Outcome, Xapi
+from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server
 
 
@@ -16,17 +15,9 @@ class Program:
 
     def __call__(self, code: str, env: Environ, *, prelude: str = "") -> Outcome:
         prelude += "import threading, httpx, xapi_cli\nfrom xapi_cli.errors import *\n"
-        ran = subprocess.run(
-            [PYTHON, "-c", prelude + textwrap.dedent(code)],
-            env=self.xapi.environment(env),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            cwd=self.xapi.home,
-            timeout=60,
-            check=False,
-        )
-        return Outcome(ran.returncode, ran.stdout, ran.stderr)
+        process = self.xapi.start(code=prelude + textwrap.dedent(code), env=env)
+        out, err = process.communicate()
+        return Outcome(process.returncode, out.decode(), err.decode())
 
 
 def with_token(server: Server | Api) -> dict[str, str | None]:

@@ -9,13 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from tests.support.forks import KEYRINGS, Forks
+from tests.support.forks import KEYRINGS, Forked, Forks
 
 if sys.platform != "win32":  # where terminals are not tested
     import termios
@@ -23,7 +22,9 @@ if sys.platform != "win32":  # where terminals are not tested
 
 PROGRAM = Path(os.environ.get("XAPI_TESTS_PROGRAM") or Path(sys.executable).with_name("xapi"))
 PYTHON = PROGRAM.with_name("python")
-_PIPE = 65536  # bytes that a pipe has space for
+_PATIENCE = 50  # seconds, less than the watchdog of pytest allows, in order to report what is on the screen
+
+Process = subprocess.Popen[bytes] | Forked
 
 
 def how_to_add(extra: str) -> str:
@@ -72,8 +73,8 @@ class Xapi:
     """Runs the installed program with the same private HOME and an otherwise clean environment.
 
     The program has no controlling terminal and cannot prompt, unless it is started with
-    `on_terminal`. Processes that it leaves running are killed. With *forks*, a call is forked from
-    that server if the result is the same.
+    `on_terminal`. Processes that it leaves running are killed. With *forks*, the program is forked
+    from that server if the result is the same.
     """
 
     def __init__(self, home: Path, forks: Forks | None = None) -> None:
@@ -89,14 +90,13 @@ class Xapi:
             "TMPDIR": str(self.temporary),
         }
         self.temporary.mkdir(parents=True)
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[Process] = []
 
     def __call__(
         self,
         *args: str | bytes,
         input: bytes | str | None = None,  # noqa: A002  # subprocess's name
         env: Environ | None = None,
-        timeout: float = 30,
         cwd: Path | None = None,
     ) -> Outcome:
         """Run the program with *args*; *input* is its stdin, which is empty by default.
@@ -104,35 +104,9 @@ class Xapi:
         *env* adds to the environment; a value of None removes a variable.
         """
         data = input.encode("utf-8", "surrogateescape") if isinstance(input, str) else input
-        environ = self.environment(env)
-        if self._forks and len(data or b"") <= _PIPE and self._forks.can_run(environ):
-            return self._forked(args, data, environ, cwd or self.home, timeout)
         process = self.start(*args, stdin=subprocess.DEVNULL if data is None else subprocess.PIPE, env=env, cwd=cwd)
-        try:
-            out, err = process.communicate(data, timeout)
-        except subprocess.TimeoutExpired as expired:
-            _kill_group(process)
-            out, err = process.communicate()
-            raise AssertionError(f"xapi {_shown(args)} still ran after {timeout} s\n{out!r}\n{err!r}") from expired
+        out, err = process.communicate(data)
         return Outcome(process.returncode, _text(out), _text(err))
-
-    def _forked(
-        self, args: Sequence[str | bytes], data: bytes | None, environ: Mapping[str, str], cwd: Path, timeout: float
-    ) -> Outcome:
-        assert self._forks is not None
-        (stdin, feed), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
-        with ThreadPoolExecutor(2) as threads, open(feed, "wb") as feeding:
-            results = [threads.submit(_read, each) for each in (out, err)]
-            feeding.write(data or b"")
-            feeding.close()
-            try:
-                code = self._forks.run(
-                    [os.fsdecode(word) for word in args], (stdin, stdout, stderr), environ, cwd, timeout
-                )
-            finally:
-                for each in (stdin, stdout, stderr):
-                    os.close(each)
-        return Outcome(code, *(each.result() for each in results))
 
     def start(
         self,
@@ -143,23 +117,26 @@ class Xapi:
         env: Environ | None = None,
         cwd: Path | None = None,
         argv: Sequence[str | bytes] = (),
+        code: str | None = None,
         terminal: str | None = None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         """Start the program in its own session, without waiting for it; it is killed at the end of the test.
 
-        *argv* is the command to start instead of the program. *terminal* is the path of the controlling terminal of
-        the session.
+        *argv* is a command, or *code* Python code, to start instead of the program. *terminal* is the path of the
+        controlling terminal of the session.
         """
-        takes_terminal = (sys.executable, "-ISc", _SET_CONTROLLING_TERMINAL, terminal) if terminal else ()
-        process = subprocess.Popen(
-            [*takes_terminal, *(argv or [str(PROGRAM)]), *args],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=self.environment(env),
-            cwd=cwd or self.home,
-            start_new_session=True,
-        )
+        environ, cwd = self.environment(env), cwd or self.home
+        process: Process
+        if self._forks and not argv and self._forks.can_run(environ):
+            words = [os.fsdecode(word) for word in args]
+            process = self._forks.start(words, (stdin, stdout, stderr), environ, cwd, terminal, code)
+        else:
+            takes_terminal = (sys.executable, "-ISc", _SET_CONTROLLING_TERMINAL, terminal) if terminal else ()
+            program = (str(PYTHON), "-c", code) if code else (str(PROGRAM),)
+            command = [*takes_terminal, *(argv or program), *args]
+            process = subprocess.Popen(
+                command, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, cwd=cwd, start_new_session=True
+            )
         self._started.append(process)
         return process
 
@@ -211,13 +188,13 @@ class Xapi:
             for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
                 with suppress(OSError):
                     stream.close()
-            process.wait(30)
+            process.wait()
 
 
 class OnTerminal:
     """A process on a terminal, and its user: reads the screen, types on the keyboard."""
 
-    def __init__(self, process: subprocess.Popen[bytes], keyboard: int, screen: int) -> None:
+    def __init__(self, process: Process, keyboard: int, screen: int) -> None:
         self.process = process
         self.seen = b""  # everything that was written to the screen
         self._keyboard = keyboard
@@ -229,7 +206,7 @@ class OnTerminal:
 
     def __exit__(self, *_: object) -> None:
         _kill_group(self.process)
-        self.process.wait(30)
+        self.process.wait()
         if self._keyboard >= 0:
             os.close(self._keyboard)
         os.close(self._screen)
@@ -244,12 +221,12 @@ class OnTerminal:
         """Everything that was written to the screen, without colors."""
         return _COLOR.sub(b"", self.seen).decode(errors="replace")
 
-    def expect(self, text: str, timeout: float = 10) -> str:
+    def expect(self, text: str) -> str:
         """Wait until *text* appears after the previously expected text; return everything up to its end.
 
         Colors are ignored.
         """
-        end = time.monotonic() + timeout
+        end = time.monotonic() + _PATIENCE
         while (found := self.text.find(text, self._expected_to)) < 0:
             ended = self.process.poll() is not None
             if not self._read(0.05) and (ended or time.monotonic() > end):
@@ -280,16 +257,16 @@ class OnTerminal:
         os.close(self._keyboard)
         self._keyboard = -1
 
-    def wait(self, timeout: float = 30) -> int:
+    def wait(self) -> int:
         """Wait until the program ends, while reading the screen; return its exit code."""
-        end = time.monotonic() + timeout
+        end = time.monotonic() + _PATIENCE
         while self.process.poll() is None:
             if time.monotonic() > end:
-                raise AssertionError(f"still running after {timeout} s: {self.seen.decode(errors='replace')}")
+                raise AssertionError(f"still running after {_PATIENCE} s: {self.seen.decode(errors='replace')}")
             self._read(0.05)
         while self._read(0.05):
             pass
-        return self.process.returncode
+        return self.process.wait()
 
     def _read(self, timeout: float) -> bool:
         """Read from the screen, waiting up to *timeout* seconds; return whether there was output."""
@@ -318,7 +295,7 @@ def clean_environ(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "LANG": "C.UTF-8", "PATH": path, **coverage}
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: Process) -> None:
     if sys.platform == "win32":
         process.kill()
         return
@@ -326,14 +303,5 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _read(descriptor: int) -> str:
-    with open(descriptor, "rb") as file:
-        return _text(file.read())
-
-
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def _shown(args: Sequence[str | bytes]) -> str:
-    return " ".join(os.fsdecode(word) for word in args)

@@ -489,8 +489,8 @@ def test_a_terminal_shows_the_progress(xapi: Xapi, tmp_path: Path) -> None:
             "batch", "-j", "1", "--retry", "1", str(tmp_path / "in"), stdout=out, env=api.settings
         ) as terminal,
     ):
-        terminal.expect("3 lines, ", timeout=20)
-        terminal.expect("0 failed, 1 retried", timeout=20)
+        terminal.expect("3 lines, ")
+        terminal.expect("0 failed, 1 retried")
         shown.set()
         terminal.expect("4 lines in")
         assert terminal.wait() == 0

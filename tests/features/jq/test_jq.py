@@ -23,7 +23,7 @@ def filtered(xapi: Xapi, body: bytes | str, text: str, *options: str, headers: t
     """Return the outcome of the filter *text* on a response with *body*."""
     data = body.encode() if isinstance(body, str) else body
     with PageServer(lambda target: response("200 OK", data, *headers)) as server:
-        return xapi("request", "/", "--jq", text, *options, env=bearing(server), timeout=60)
+        return xapi("request", "/", "--jq", text, *options, env=bearing(server))
 
 
 # results

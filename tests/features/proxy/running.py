@@ -3,7 +3,6 @@
 import shlex
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import NamedTuple
 import httpx
 
 from tests.commands.api import TOKEN
-from tests.support.program import Xapi
+from tests.support.program import Process, Xapi
 
 
 class Proxy(NamedTuple):
     """A running proxy, as its settings describe it."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     settings: Mapping[str, str]
 
     @property
@@ -62,9 +61,7 @@ def proxy(xapi: Xapi, env: Mapping[str, str], *args: str, argv: Sequence[str] = 
     assert (process.returncode, out, TOKEN.encode() in err) == (0, b"", False), err
 
 
-def start(
-    xapi: Xapi, env: Mapping[str, str], *args: str, argv: Sequence[str] = ()
-) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+def start(xapi: Xapi, env: Mapping[str, str], *args: str, argv: Sequence[str] = ()) -> tuple[Process, dict[str, str]]:
     """Start `xapi proxy` with *args*; return the process and the settings that it prints."""
     process = xapi.start("proxy", *args, env=env, argv=argv)
     assert process.stdout

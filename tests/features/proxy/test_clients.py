@@ -27,7 +27,7 @@ def require(program: str) -> None:
 
 def run_under_proxy(xapi: Xapi, env: Mapping[str, str], *command: str) -> Outcome:
     """Run *command* with `xapi proxy`."""
-    return xapi("proxy", "--", *command, env=env, timeout=60)
+    return xapi("proxy", "--", *command, env=env)
 
 
 def test_curl_uses_the_port_and_the_socket(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

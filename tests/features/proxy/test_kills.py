@@ -13,7 +13,7 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing
 from tests.features.proxy.running import Proxy, proxy, start
-from tests.support.program import Xapi
+from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import OK, Peer, Server, Step, head, request, reset, send, until_closed
 from xapi_cli.features.sandbox import Sandbox
 
@@ -155,7 +155,11 @@ def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
 
 
 def test_the_token_is_in_no_file_and_no_argument(xapi: Xapi) -> None:
-    with Server([request(), send(OK)]) as server, proxy(xapi, bearing(server)) as running, running.client() as client:
+    with (
+        Server([request(), send(OK)]) as server,
+        proxy(xapi, bearing(server), argv=(str(PROGRAM),)) as running,
+        running.client() as client,
+    ):
         client.get("/")
         arguments = Path(f"/proc/{running.process.pid}/cmdline").read_bytes()
         files = [each.read_bytes() for each in xapi.home.rglob("*") if each.is_file()]

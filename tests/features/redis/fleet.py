@@ -1,15 +1,12 @@
 """Processes of several machines that share a Redis server; in these tests, a machine is a state directory."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.support.program import Outcome, Xapi
+from tests.support.program import Outcome, Process, Xapi
 from tests.support.redis_server import RedisServer
 from tests.support.threads import wait_until
 from xapi_cli.features.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    import subprocess
 
 Env = dict[str, str | None]
 ME = ("request", "/x-api/me")
@@ -34,7 +31,7 @@ def on(xapi: Xapi, machine: int) -> Env:
     return {"XAPI_STATE_DIR": str(state), "XAPI_CONFIG_DIR": str(state / "config")}
 
 
-def ended(processes: "list[subprocess.Popen[bytes]]") -> list[Outcome]:
+def ended(processes: list[Process]) -> list[Outcome]:
     """Wait until the processes have ended and return their outcomes."""
     outcomes = []
     for process in processes:

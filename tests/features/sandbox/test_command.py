@@ -2,16 +2,15 @@
 
 import shlex
 import signal
-import subprocess
 
 import httpx
 import pytest
 
-from tests.support.program import Xapi
+from tests.support.program import Process, Xapi
 from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 
-def assignments_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
+def assignments_of(process: Process) -> dict[str, str]:
     assert process.stdout
     lines = [process.stdout.readline().decode().rstrip("\n") for _ in range(5)]
     assert all(line.startswith("export ") for line in lines)
