@@ -154,10 +154,13 @@ class JsonReader:
         self._advance(end)
         return value
 
+    def written(self) -> str:
+        """Return the last value as it was written."""
+        return self._text[self._start : self._at]
+
     def compact(self) -> str:
         """Return the last value as it was written, without the whitespace between its tokens."""
-        written = self._text[self._start : self._at]
-        return _SPACE_OR_STRING.sub(lambda found: found[1] or "", written)
+        return _SPACE_OR_STRING.sub(lambda found: found[1] or "", self.written())
 
     def elements(self) -> Iterator[Any]:
         """Consume an array, and yield its elements as they arrive; raises InvalidValue."""

@@ -117,6 +117,11 @@ def listed(names: "Sequence[str]", word: str = "or") -> str:
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
+def counted(number: int, noun: str) -> str:
+    """Return *number* with its *noun*: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def size(count: int) -> str:
     """Return *count* bytes in human-readable form: `1.5 MiB`."""
     amount, unit = float(count), "bytes"

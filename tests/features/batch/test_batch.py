@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,7 @@ def test_each_line_is_sent_when_it_arrives_and_its_result_is_printed_immediately
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["id"] == number
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait() == 0
 
 
 def test_a_non_blocking_stdin_without_data_is_not_the_end_of_the_input(xapi: Xapi) -> None:
@@ -121,7 +120,7 @@ def test_a_non_blocking_stdin_without_data_is_not_the_end_of_the_input(xapi: Xap
             pipe.flush()
             assert json.loads(process.stdout.readline())["id"] == number
         pipe.close()
-        assert process.wait(30) == 0
+        assert process.wait() == 0
 
 
 def test_other_commands_do_not_import_the_batch_package(xapi: Xapi) -> None:
@@ -271,7 +270,7 @@ def test_the_shards_send_each_line_exactly_once(xapi: Xapi, tmp_path: Path) -> N
     assert sorted(chain(*sent)) == [*range(2, 23), *range(24, 34)]
 
 
-# --failed, and files with two roles
+# --failed
 
 
 def test_the_lines_that_failed_are_written_verbatim(xapi: Xapi, tmp_path: Path) -> None:
@@ -303,7 +302,7 @@ def test_the_file_of_failed_lines_is_complete_although_the_batch_was_interrupted
             process.stdout.readline()
         assert not failed.exists()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait() == 130
 
     assert failed.read_text() == paths(1, 1)
 
@@ -318,26 +317,6 @@ def test_a_file_of_failed_lines_that_cannot_be_written_is_an_output_error(xapi: 
     assert full[2].endswith("xapi: error: /dev/full cannot be written: No space left on device; choose another file\n")
 
 
-@pytest.mark.parametrize("role", ["input", "stdin", "--journal", "stdout"])
-@pytest.mark.parametrize("option", ["--failed", "--journal"])
-def test_a_file_with_two_roles_is_refused_and_unchanged(xapi: Xapi, tmp_path: Path, role: str, option: str) -> None:
-    file, other = tmp_path / "file", tmp_path / "other"
-    other.write_text(paths(3))
-    file.write_text(paths(3) if role in ("input", "stdin") else "")
-    before = file.read_bytes()
-    args = {"input": [str(file)], "--journal": ["--failed", str(file), "--journal", str(file)]}.get(role, [])
-    with Api() as api, ExitStack() as stack:
-        own = stack.enter_context((file if role == "stdin" else other).open("rb"))
-        stdout = stack.enter_context(file.open("ab")) if role == "stdout" else subprocess.DEVNULL
-        process = xapi.start("batch", option, str(file), *args, stdin=own, stdout=stdout, env=api.settings)
-        _, err = process.communicate(timeout=30)
-        assert not api.requests
-
-    assert process.returncode == 2, err
-    assert b"are the same file; use two different files\n" in err
-    assert file.read_bytes() == before
-
-
 # how it ends
 
 
@@ -346,7 +325,6 @@ def test_a_file_with_two_roles_is_refused_and_unchanged(xapi: Xapi, tmp_path: Pa
     [
         (">&-", 14, "stdout is closed"),
         (">/dev/full", 14, "No space left"),
-        (">>in", 2, "stdout is redirected to in, the input file"),
         ("<&-", 2, "stdin is closed"),
     ],
 )
@@ -358,7 +336,7 @@ def test_unusable_streams_end_the_batch_early(
         argv = ("bash", "-c", f'exec "$@" {redirection}', "-", str(PROGRAM))
         args = () if "<" in redirection else ("in",)
         process = xapi.start("batch", *args, env=api.settings, cwd=tmp_path, argv=argv)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate()
         assert len(api.requests) < 2000
 
     assert process.returncode == code
@@ -377,7 +355,7 @@ def test_a_closed_stdout_ends_the_batch_without_a_message(xapi: Xapi) -> None:
         process.stdin.close()
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(20) == 141
+        assert process.wait() == 141
         assert "error" not in process.stderr.read().decode()
         assert len(api.requests) < 2000
 
@@ -421,7 +399,7 @@ def test_a_signal_ends_a_batch_that_waits_for_input(xapi: Xapi) -> None:
         process.stdin.flush()
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait() == 130
 
 
 def test_max_time_limits_the_batch(xapi: Xapi) -> None:
@@ -479,7 +457,7 @@ def test_a_terminal_shows_the_progress(xapi: Xapi, tmp_path: Path) -> None:
         if received.path == "/n/1" and sum(each.path == "/n/1" for each in api.requests) == 1:
             return BUSY
         if received.path == "/n/3":
-            shown.wait(30)
+            shown.wait()
         return Reply()
 
     with (

@@ -82,7 +82,7 @@ def test_a_journal_of_another_account_shard_or_writer_is_a_usage_error(xapi: Xap
         writing.stdin.flush()
         writing.stdout.readline()
         second = batch(xapi, api, *args, "--shard", "1/2", input=paths(3))
-        writing.communicate(timeout=20)
+        writing.communicate()
 
     assert [outcome[:2] for outcome in (account, shard, second)] == [(2, [])] * 3
     assert "belongs to another account, base URL or shard" in account[2]
@@ -111,7 +111,7 @@ def test_a_post_that_was_in_flight_is_sent_again_after_a_crash_and_stderr_says_s
         assert process.stdout is not None
         process.stdout.readline()
         process.kill()
-        process.wait(20)
+        process.wait()
         done.set()
         code, lines, err = batch(xapi, api, *args)
 
@@ -149,7 +149,7 @@ def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, t
                 while len(api.requests) < enough and process.poll() is None:
                     time.sleep(0.001)
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(30)
+                process.wait()
             assert not {path for path in before if int(path[3:]) in printed and api.counts[path] > before[path]}
             printed |= {line["id"] for line in out_lines("\n".join(out.read_text().split("\n")[:-1]))}
         last = xapi(*args, env=api.settings)
@@ -165,7 +165,7 @@ def test_a_full_disk_ends_the_batch_and_what_was_printed_is_in_the_journal(xapi:
     with Api() as api:
         limited = ("bash", "-c", 'ulimit -f 64; exec "$@"', "-", str(PROGRAM))  # 64 KiB a file
         process = xapi.start(*args, env=api.settings, argv=limited)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
         printed = {line["id"] for line in out_lines(out.decode())}
         api.requests.clear()
         rest = xapi(*args, env=api.settings)

@@ -139,7 +139,7 @@ def test_id_and_json_are_passed_through_verbatim(name: Any, body: Any, ascii_onl
     made = lines.call(found, "https://api.test")
 
     assert made.body is not None
-    assert (found.ident, b"".join(made.body)) == (ident, sent.encode())
+    assert (lines.ident(found), b"".join(made.body)) == (ident, sent.encode())
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,\\ upath/01.e-+nulltrue', max_size=60).map(str.encode))
@@ -148,7 +148,7 @@ def test_any_line_is_a_call_or_an_error(data: bytes) -> None:
         found = lines.members(data)
     except InvalidLine:
         return
-    json.loads(found.ident)
+    json.loads(lines.ident(found))
     try:
         lines.call(found, "https://api.test")
     except UsageError as error:
@@ -159,8 +159,8 @@ def test_any_line_is_a_call_or_an_error(data: bytes) -> None:
 def test_an_id_is_one_line(text: str) -> None:
     found = lines.members(b'{"path": "/x", "id": %s}\r\n' % text.encode())
 
-    assert "\r" not in found.ident
-    assert json.loads(found.ident) == json.loads(text)
+    assert "\r" not in lines.ident(found)
+    assert json.loads(lines.ident(found)) == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,11 @@ def test_an_id_is_one_line(text: str) -> None:
         ("nonsense", "the line is not a JSON object"),
         ("[1]", "the line is not a JSON object"),
         (b'{"path": "/\xff"}', "the line is not valid UTF-8 (byte 12)"),
-        ('{"path": "/", }', "the line is not valid JSON (character 15)"),
-        ('{"path": "/"', "the line is not valid JSON (character 13)"),
-        ('{"path": "/', "the line is not valid JSON (character 10)"),
-        ('{"path" "/"}', "the line is not valid JSON (character 9)"),
-        ('{"path": }', "the line is not valid JSON (character 10)"),
-        ('{"path": NaN}', "the line is not valid JSON"),
-        ('{"path": 01}', "the line is not valid JSON (character 11)"),
-        ('{"path": "/"} x', "the line has data after its object (character 14)"),
+        ('{"path": "/", }', 'the line is not a JSON object: expected "'),
+        ('{"path": "/"', "the line is not a JSON object: the input ends inside a value"),
+        ('{"path" "/"}', "the line is not a JSON object: expected :"),
+        ('{"path": NaN}', "the line is not a JSON object: NaN is not a JSON value"),
+        ('{"path": "/"} x', "the line has data after its object"),
         ("{}", '"path" is missing'),
         ('{"path": 5}', '"path" is not a string'),
         ('{"path": ""}', "PATH is empty"),
@@ -195,7 +192,7 @@ def test_an_id_is_one_line(text: str) -> None:
         ('{"path": "/", "headers": {"Content-Length": "1"}}', "set by xapi"),
         ('{"path": "/", "headers": {"Host": "a", "host": "b"}}', "the header Host appears twice"),
         ('{"path": "/", "json": ' + "[" * 100_001 + "]" * 100_001 + "}", "nested too deeply"),
-        ('{"path": "/", "json": "secret}', "the line is not valid JSON (character 23)"),
+        ('{"path": "/", "json": "secret}', "the line is not a JSON object: the input ends inside a value"),
     ],
 )
 def test_an_invalid_line_is_an_error_without_its_values(line: str | bytes, message: str) -> None:

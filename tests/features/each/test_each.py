@@ -110,7 +110,7 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
             assert first.poll() is None
         second = xapi(*args, env=env)
         is_listed.set()
-        out, err = first.communicate(timeout=60)
+        out, err = first.communicate()
 
     assert (second.code, second.out, f"(process {first.pid})" in second.err) == (0, "", True)
     assert (first.returncode, out, err) == (0, b"", b"")
@@ -146,7 +146,7 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
         (("POST", "/d", "a={a}"), '[{"a": [1]}]', 2, "the field a is an array"),
         (("{link}",), '[{"link": "http://127.0.0.1:1/x"}]', 2, "the link leads to another origin"),
         (("/x-api/projects/{id}", "--csv", "--fields", "id,Name"), '[{"id": 1}]', 6, "no row has the field Name"),
-        (("--list", "/x-api/me", "/d/{id}"), "", 6, "the list is not usable: it is not a JSON array"),
+        (("--list", "/x-api/me", "/d/{id}"), "", 6, "the list is not a JSON array; use --items FIELD"),
     ],
 )
 def test_what_cannot_be_sent_is_named(
@@ -227,7 +227,7 @@ def test_what_two_interrupts_have_prevented_is_in_the_file_of_failed(xapi: Xapi,
         assert program.stderr is not None
         assert b"finishing 1 request in flight" in program.stderr.readline()
         program.send_signal(signal.SIGINT)
-        assert program.wait(60) == 130
+        assert program.wait() == 130
         is_over.set()
 
     assert [json.loads(line)["path"] for line in rest.read_text().splitlines()] == ["/d/1", "/d/2"]

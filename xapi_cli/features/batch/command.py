@@ -4,7 +4,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
@@ -12,7 +12,7 @@ import typer
 
 from xapi_cli import errors
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
-from xapi_cli.errors import ClosedPipe, Interrupted, InvalidLine, OutputError, UsageError, XapiError
+from xapi_cli.errors import ClosedPipe, Interrupted, NetworkError, OutputError, UsageError, XapiError
 from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.journal import Journal, Stored
 from xapi_cli.features.batch.lines import Line, LineReader, Members
@@ -22,9 +22,10 @@ from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http import retry
 from xapi_cli.http.send import Call
 from xapi_cli.request.reason import reason
-from xapi_cli.system.files import Replacement, comparable, writing
+from xapi_cli.system.files import Replacement, writing
 from xapi_cli.system.redact import redact_url
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import counted, printable
+from xapi_cli.system.style import color_of_status, wrapped
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _LONG = 64 * 1024  # bytes of a line after which nothing is written together with it
 _MAX_NAMED = 10  # lines
+_NUMBER, _STATUS = 5, len(NetworkError.kind)  # widths of the first columns of the table
+_INDENT = _NUMBER + 2 + _STATUS + 2
 
 File = Annotated[
     str | None, typer.Argument(metavar="[FILE]", help="The input; without it, or with -, stdin.", show_default=False)
@@ -105,7 +108,6 @@ def batch(
     with ExitStack() as stack:
         terminal.write(b"")  # raises if stdout is closed
         source = lines.open_input(file, terminal, stack)
-        _check_files({"--journal": journal, "--failed": failed, "the request log": context.log_path}, source, terminal)
         progress = _progress(source, terminal, stack)
         stored = None if journal is None else _open_journal(journal, context, shard, source, stack)
         rejects = None if failed is None else _open_rejects(failed, stack)
@@ -140,23 +142,6 @@ def batch(
 # before anything is sent
 
 
-def _check_files(names: dict[str, str | None], source: BinaryIO, terminal: "Terminal") -> None:
-    """Raise UsageError if two of the files *names*, the input and stdout are the same: one would destroy the other."""
-    roles: dict[str, str] = {}
-    for role, name in names.items():
-        if name is None:
-            continue
-        other = roles.setdefault(comparable(name), role)
-        with suppress(OSError, ValueError):  # the file does not exist yet
-            status = os.stat(name)
-            if os.path.samestat(status, os.fstat(source.fileno())):
-                other = "FILE"
-            elif role != "the request log" and terminal.stdout_is(status):
-                other = "stdout"
-        if other != role:
-            raise UsageError(f"{other} and {role} are the same file", hint="use two different files")
-
-
 def _open_rejects(name: str, stack: ExitStack) -> Replacement:
     with writing(name):
         return stack.enter_context(Replacement(name))
@@ -172,10 +157,10 @@ def _open_journal(name: str, context: "Context", shard: str | None, source: Bina
         source.seek(start)
         journal.end_input(reader.digest, reader.count)
     if journal.damaged:
-        damaged = "1 damaged line" if journal.damaged == 1 else f"{journal.damaged:,} damaged lines"
+        damaged = counted(journal.damaged, "damaged line")
         context.terminal.warn(f"{damaged} in the journal {printable(name)} ignored; the requests are sent again")
     if begun := sorted(journal.begun):
-        requests = "1 request was" if len(begun) == 1 else f"{len(begun):,} requests were"
+        requests = f"{counted(len(begun), 'request')} {'was' if len(begun) == 1 else 'were'}"
         numbers = ", ".join(map(str, begun[:_MAX_NAMED])) + (", …" if len(begun) > _MAX_NAMED else "")
         problem = f"{requests} in flight when an earlier run ended, and may have been processed"
         context.terminal.warn(f"{problem}; sending again: line {numbers}")
@@ -225,11 +210,11 @@ def _tasks(
         ident, method, url, call, failure = "null", "-", "-", None, None
         try:
             members = lines.members(line.data)
-            ident = members.ident
+            ident = lines.ident(members)
             call = resolve(members)
             method, url = call.method, call.url
         except UsageError as error:
-            failure = error if isinstance(error, InvalidLine) else InvalidLine(error.message, hint=error.hint)
+            failure = lines.as_invalid(error)
         source = Source(line, ident, method, url, stored)
         if stored is not None:
             yield Task(line.number, code=stored.code, source=source)
@@ -291,12 +276,22 @@ class _Output:
         )
 
     def _row(self, source: Source, kind: str, elapsed_ms: int | None, message: str) -> bytes:
-        from xapi_cli.features.batch import table
-
-        style, columns = self._terminal.style, self._terminal.stdout_columns
-        first = table.header(style) if self.tally.lines == 1 else b""
+        """Return the row of a result, with a *message* if it has failed; *elapsed_ms* is None if it is of a journal."""
+        style = self._terminal.style
+        header = style("strong", _columns("LINE", "STATUS", "TIME", "METHOD", "PATH"))
         message, path = self._terminal.redactor.redact(message), redact_url(source.url).removeprefix(self._base_url)
-        return first + table.row(source.line.number, kind, elapsed_ms, source.method, path, message, columns, style)
+        time = "journal" if elapsed_ms is None else f"{elapsed_ms} ms"
+        end = f"{printable(path)}  {printable(message)}".rstrip()
+        text = _columns(str(source.line.number), kind, time, source.method, end)
+        text = wrapped(text, self._terminal.stdout_columns, indent=" " * _INDENT)
+        color = color_of_status(int(kind)) if kind.isdecimal() else "bad"
+        start, status, rest = text[:_NUMBER], text[_NUMBER + 2 : _INDENT - 2], text[_INDENT - 2 :]
+        row = f"{style('faint', start)}  {style(color, status)}{rest}\n"
+        return (f"{header}\n{row}" if self.tally.lines == 1 else row).encode("utf-8", "backslashreplace")
+
+
+def _columns(number: str, status: str, time: str, method: str, rest: str) -> str:
+    return f"{number:>{_NUMBER}}  {status:<{_STATUS}}  {time:>8}  {method:<6}  {rest}"
 
 
 def _is_kept(result: Result) -> bool:
@@ -322,7 +317,8 @@ def _report(
     """Report the outcome in one line; if the batch failed, raise an error with that line."""
     summary = tally.summary()
     if isinstance(error, Interrupted):
-        missing = f"; {unfinished:,} {'line has' if unfinished == 1 else 'lines have'} no result" if unfinished else ""
+        have = "has" if unfinished == 1 else "have"
+        missing = f"; {counted(unfinished, 'line')} {have} no result" if unfinished else ""
         terminal.note(f"stopped early: {summary}{missing}; {resume}")
         raise error
     if error is not None:

@@ -9,11 +9,9 @@ full disk, is ignored: its request is sent again.
 import json
 import os
 import re
-import stat
 import sys
 import time
 from array import array
-from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple, Self
 from zlib import crc32
@@ -67,8 +65,7 @@ class Journal:
         self.begun: set[int] = set()
         self.damaged = 0
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-            self._check_type(name)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
             self._file = os.open(name, flags, 0o600)
             try:
                 self._lock()
@@ -162,12 +159,6 @@ class Journal:
         return b"".join(parts)
 
     # opening
-
-    def _check_type(self, name: str) -> None:
-        """Raise UsageError for a device, whose opening may have side effects, or another special file."""
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.stat(name).st_mode):
-                raise UsageError(f"{self._shown} is not a regular file", hint="pass a new file to --journal")
 
     def _lock(self) -> None:
         if not try_lock(self._file):

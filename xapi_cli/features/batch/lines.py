@@ -3,13 +3,10 @@
 The text of `id` and `json` is passed through verbatim, so that the notation of numbers does not change.
 """
 
-import json
-import os
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from json.decoder import scanstring  # type: ignore[attr-defined]  # public name, missing in typeshed
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from xapi_cli.errors import InvalidLine, UsageError
@@ -18,7 +15,7 @@ from xapi_cli.http.send import Call, Header
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
-from xapi_cli.request.json_values import Number, strict
+from xapi_cli.request.json_values import InvalidValue, JsonReader, Number
 from xapi_cli.system.render import UNPAIRED_SURROGATE, printable, shortened
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ MAX_LINE = 16 * 1024 * 1024  # bytes
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
 _BLOCK = 64 * 1024
 _DIGITS = r"(\d{1,7})"
-_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class Line(NamedTuple):
@@ -38,6 +34,16 @@ class Line(NamedTuple):
     number: int
     data: bytes | None
     digest: bytes
+
+
+class Member(NamedTuple):
+    """The value of a member of a line, and its JSON text as it was written."""
+
+    value: Any
+    text: str
+
+
+Members = dict[str, Member]
 
 
 class LineReader:
@@ -83,7 +89,7 @@ class LineReader:
     def _raw_lines(self) -> Iterator[tuple[bytes, bool]]:
         """Yield each line with its newline, and whether it is too long; the data of such a line is only its end."""
         partial, is_too_long = bytearray(), False
-        while block := self._read():
+        for block in blocks(self._source):
             *whole, rest = block.split(b"\n")
             for line in whole:
                 partial += line + b"\n"
@@ -100,12 +106,15 @@ class LineReader:
         if partial:
             yield bytes(partial), is_too_long or len(partial) > MAX_LINE
 
-    def _read(self) -> bytes:
-        try:
-            return self._source.read(_BLOCK)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise UsageError(f"the input cannot be read: {reason}") from error
+
+def blocks(source: BinaryIO) -> Iterator[bytes]:
+    """Yield the data of *source*, each block when it arrives; raises UsageError if it cannot be read."""
+    try:
+        while block := source.read(_BLOCK):
+            yield block
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(f"the input cannot be read: {reason}") from error
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -116,25 +125,6 @@ def parse_shard(text: str) -> tuple[int, int]:
         hint = "write I/N, such as 2/8, with I from 1 to N"
         raise UsageError(f"--shard: {printable(text)!r} is not a valid shard", hint=hint)
     return number, total
-
-
-class Members(NamedTuple):
-    """The values of the members of a line, and the text of each as it was written."""
-
-    values: dict[str, Any]
-    texts: dict[str, str]
-
-    @property
-    def ident(self) -> str:
-        """The JSON text of the id, in one line."""
-        return self.texts.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
-
-
-class _Object(list[tuple[str, Any]]):
-    """The members of an object within a line."""
-
-
-_scan = strict(Number, object_pairs_hook=_Object).scan_once  # type: ignore[attr-defined]  # public, missing in typeshed
 
 
 def members(data: bytes | None) -> Members:
@@ -148,70 +138,39 @@ def members(data: bytes | None) -> Members:
         text = data.decode().strip(" \t\r\n")
     except UnicodeDecodeError as error:
         raise InvalidLine(f"the line is not valid UTF-8 (byte {error.start + 1})") from None
-    if not text.startswith("{"):
-        raise InvalidLine("the line is not a JSON object")
-    found = Members({}, {})
+    reader, found = JsonReader([text]), {}
     try:
-        end = _read_members(text, found)
-    except json.JSONDecodeError as error:
-        raise InvalidLine(f"the line is not valid JSON (character {error.pos + 1})") from None
-    except ValueError:  # of a constant such as NaN, which has no position
-        raise InvalidLine("the line is not valid JSON") from None
-    except RecursionError:
-        raise InvalidLine("the line is nested too deeply") from None
-    if end != len(text):
-        raise InvalidLine(f"the line has data after its object (character {end + 1})")
+        for name in reader.members():
+            if name in found:
+                raise InvalidLine(f"the field {shortened(name, 60)!r} appears twice")
+            found[name] = Member(reader.value(), reader.written())
+        if reader.peek():
+            raise InvalidLine("the line has data after its object")
+    except InvalidValue as error:
+        raise InvalidLine(f"the line is not a JSON object: {error}") from None
     return found
 
 
-def _read_members(text: str, found: Members) -> int:
-    """Add the members of the object *text* to *found*; return the position after it."""
-    at = _skip(text, 1)
-    while not text.startswith("}", at):
-        if found.values:
-            at = _expect(text, at, ",")
-        if not text.startswith('"', at):
-            raise json.JSONDecodeError("expected a quoted name", text, at)
-        name, at = scanstring(text, at + 1)
-        at = _expect(text, _skip(text, at), ":")
-        try:
-            value, end = _scan(text, at)
-        except StopIteration as error:
-            raise json.JSONDecodeError("expected a value", text, error.value) from None
-        if name in found.values:
-            raise InvalidLine(f"the field {shortened(name, 60)!r} appears twice")
-        found.values[name], found.texts[name] = value, text[at:end]
-        at = _skip(text, end)
-    return at + 1
-
-
-def _expect(text: str, at: int, character: str) -> int:
-    if not text.startswith(character, at):
-        raise json.JSONDecodeError(f"expected {character!r}", text, at)
-    return _skip(text, at + 1)
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
+def ident(found: Members) -> str:
+    """Return the JSON text of the id, in one line."""
+    return found["id"].text.replace("\r", " ") if "id" in found else "null"  # only outside strings, as whitespace
 
 
 def open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> BinaryIO:
-    """Return the input: the file *name*, which *stack* closes, or stdin if it is None or `-`; raises UsageError."""
+    """Return the input, without a buffer: the file *name*, which *stack* closes, or stdin for None and `-`.
+
+    Raises UsageError.
+    """
     if name in (None, "-"):
         stdin = terminal.noted_stdin("lines")
         if stdin is None:
             raise UsageError("stdin is closed", hint="name an input FILE")
         return stdin
-    shown = printable(str(name))
     try:
-        file = stack.enter_context(open(str(name), "rb", buffering=0))  # noqa: SIM115 - the stack closes it
+        return stack.enter_context(open(str(name), "rb", buffering=0))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its name is not valid"
-        raise UsageError(f"{shown} cannot be read: {reason}", hint="check its name") from error
-    if terminal.stdout_is(os.fstat(file.fileno())):
-        raise UsageError(f"stdout is redirected to {shown}, the input file", hint="redirect it to another file")
-    return file
+        raise UsageError(f"{printable(str(name))} cannot be read: {reason}", hint="check its name") from error
 
 
 def resolver(context: "Context") -> Callable[[Members], Call]:
@@ -230,30 +189,34 @@ def resolver(context: "Context") -> Callable[[Members], Call]:
     return resolve
 
 
+def as_invalid(error: UsageError) -> InvalidLine:
+    """Return *error* as the failure of a line."""
+    return error if isinstance(error, InvalidLine) else InvalidLine(error.message, hint=error.hint)
+
+
 def call(found: Members, base_url: str) -> Call:
     """Return the call that the members of a line describe, to the API at *base_url*; raises UsageError."""
-    values = found.values
-    for name in values:
+    for name in found:
         if name not in KEYS:
             raise InvalidLine(f"unknown field {shortened(name, 60)!r}; known fields: {', '.join(KEYS)}")
-    if "path" not in values:
+    if "path" not in found:
         raise InvalidLine('"path" is missing')
-    if "json" in values and "data" in values:
+    if "json" in found and "data" in found:
         raise InvalidLine('"json" and "data" cannot be combined')
     body = None
-    if "json" in values or "data" in values:
-        body = Text((found.texts["json"] if "json" in values else _string(values, "data")).encode(), JSON)
-    given = items.method(_string(values, "method")) if "method" in values else None
-    query = [(name, text) for name, value in _pairs(values, "query") for text in _parameters(name, value)]
-    headers = [_header(name, value) for name, value in _pairs(values, "headers")]
-    if headers and sum(name.lower() == "host" for name, _ in headers) > 1:
+    if "json" in found or "data" in found:
+        body = Text((found["json"].text if "json" in found else _string(found, "data")).encode(), JSON)
+    given = items.method(_string(found, "method")) if "method" in found else None
+    query = [(name, text) for name, value in _pairs(found, "query") for text in _parameters(name, value)]
+    headers = [_header(name, value) for name, value in _pairs(found, "headers")]
+    if sum(name.lower() == "host" for name, _ in headers) > 1:
         raise InvalidLine("the header Host appears twice")
     method = items.sent_method(given, has_body=body is not None)
-    return Call(method, urls.resolve(base_url, _string(values, "path"), query), headers, body)
+    return Call(method, urls.resolve(base_url, _string(found, "path"), query), headers, body)
 
 
-def _string(values: dict[str, Any], key: str) -> str:
-    value = values[key]
+def _string(found: Members, key: str) -> str:
+    value = found[key].value
     if not isinstance(value, str) or isinstance(value, Number):
         raise InvalidLine(f'"{key}" is not a string')
     return _checked(value, key)
@@ -267,18 +230,18 @@ def _checked(text: str, key: str) -> str:
     return text
 
 
-def _pairs(values: dict[str, Any], key: str) -> list[tuple[str, Any]]:
-    found = values.get(key, _Object())
-    if not isinstance(found, _Object):
+def _pairs(found: Members, key: str) -> Iterable[tuple[str, Any]]:
+    value = found[key].value if key in found else {}
+    if not isinstance(value, dict):
         raise InvalidLine(f'"{key}" is not an object')
-    return found
+    return value.items()
 
 
 def _parameters(name: str, value: Any) -> list[str]:
     """Return the values of a query parameter; a list repeats the parameter, a number keeps its notation."""
     _checked(name, "query")
     texts = []
-    for each in value if isinstance(value, list) and not isinstance(value, _Object) else [value]:
+    for each in value if isinstance(value, list) else [value]:
         if isinstance(each, bool):
             texts.append("true" if each else "false")
         elif isinstance(each, str):

@@ -17,7 +17,7 @@ from xapi_cli.errors import RedirectError, XapiError
 from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.request.json_values import check
 from xapi_cli.request.media_types import codec_of, media_type
-from xapi_cli.system.render import json_line
+from xapi_cli.system.render import counted, json_line
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import RawHeader
@@ -154,11 +154,11 @@ class Tally:
     def summary(self) -> str:
         """Return the counts as text for the user."""
         seconds = max(0.001, time.monotonic() - self._started)
-        text = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
+        text = counted(self.lines, "line")
         if self.failed:
             text = f"{self.failed:,} of {text} failed"
         more = [f"{(self.lines - self.restored) / seconds:,.0f}/s"]
         more += [f"{self.restored:,} from the journal"] if self.restored else []
-        more += [f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"] if self.retries else []
+        more += ["1 retry" if self.retries == 1 else f"{self.retries:,} retries"] if self.retries else []
         kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self._kinds.items()))
         return f"{text} in {seconds:.1f} s ({', '.join(more)})" + (f": {kinds}" if kinds else "")

@@ -30,13 +30,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from xapi_cli import errors
-from xapi_cli.errors import (
-    BodyTooLarge,
-    Interrupted,
-    TimeoutExpired,
-    TokenRejected,
-    XapiError,
-)
+from xapi_cli.errors import BodyTooLarge, Interrupted, TimeoutExpired, TokenRejected, XapiError
 from xapi_cli.features.batch.rate import RateLimiter
 from xapi_cli.features.batch.results import MAX_BODY, Result, Task
 from xapi_cli.http import authorization, retry
@@ -44,7 +38,7 @@ from xapi_cli.http.send import Outcome, Sender
 from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.body.spool import Spool
 from xapi_cli.system import signals
-from xapi_cli.system.render import decimal
+from xapi_cli.system.render import counted, decimal
 
 if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
@@ -106,7 +100,7 @@ class Runner:
         self._stopping = threading.Event()
         self._open: dict[int, Task] = {}  # taken, by position, and without a result
         self._dropped: list[Task] = []
-        self._held: dict[int, Result | None] = {}  # results that wait for earlier ones
+        self._held: dict[int, Result] = {}  # results that wait for earlier ones
         self._taken = self._next = self._started = self._ended = 0
         self._call: tuple[Callable[[], Any], SimpleQueue[Any]] | None = None  # for `in_main`
         self._signal: int | None = None
@@ -179,7 +173,7 @@ class Runner:
             event = self._events.get()
             if isinstance(event, tuple) and isinstance(event[0], int):
                 self._take_result(event, results)
-        results += (each for _, each in sorted(self._held.items()) if each is not None)
+        results += (each for _, each in sorted(self._held.items()))
         self._held.clear()
         return results
 
@@ -231,16 +225,15 @@ class Runner:
         task = self._open.pop(position, None)
         if task is None:  # --max-time has expired
             return
-        if result is None:
+        if result is None:  # the run stops
             self._dropped.append(task)
-        if not self._ordered:
-            results += [] if result is None else [result]
-            return
-        self._held[position] = result
-        while self._next in self._held:
-            if (following := self._held.pop(self._next)) is not None:
-                results.append(following)
-            self._next += 1
+        elif not self._ordered:
+            results.append(result)
+        else:
+            self._held[position] = result
+            while self._next in self._held:
+                results.append(self._held.pop(self._next))
+                self._next += 1
 
     def _perform(self, action: Callable[[], Any], reply: "SimpleQueue[Any]") -> None:
         self._call, self._is_interruptible = None, False
@@ -260,9 +253,8 @@ class Runner:
     def _note_interruption(self) -> None:
         self._terminal.end_interruption()
         if count := len(self._open):
-            requests, them = ("request", "it") if count == 1 else ("requests", "them")
-            hint = f"press Ctrl-C again to cancel {them}"
-            self._terminal.note(f"interrupted: finishing {count} {requests} in flight; {hint}")
+            hint = f"press Ctrl-C again to cancel {'it' if count == 1 else 'them'}"
+            self._terminal.note(f"interrupted: finishing {counted(count, 'request')} in flight; {hint}")
 
     def _expire(self, deadline: float) -> None:
         """Let the tasks that are in flight fail because of --max-time."""

@@ -1,23 +1,24 @@
 """What `each` writes: the bodies of successes, CSV, or complete lines; and a line on stderr for each failed row."""
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli import errors
 from xapi_cli.errors import ExpectationFailed, XapiError
 from xapi_cli.features.batch.results import Result, error_line, response_line
-from xapi_cli.features.each.resolved import Resolved
+from xapi_cli.features.each.template import Resolved
+from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.http.urls import displayed_without_query
+from xapi_cli.request.csv_table import CsvTable
 from xapi_cli.request.json_values import InvalidValue, dumps, loads
+from xapi_cli.request.media_types import codec_of, media_type
 from xapi_cli.request.reason import reason
+from xapi_cli.system.render import counted
 
 if TYPE_CHECKING:
-    from xapi_cli.request.csv_table import CsvTable
     from xapi_cli.system.terminal import Terminal
 
 _SHOWN = 20  # failed rows with a line of their own
-_CHARSET = re.compile(r';\s*charset\s*=\s*"?([\w.:+-]+)', re.ASCII | re.IGNORECASE)
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
 
@@ -36,8 +37,7 @@ def judge(result: Result, *, reads: bool) -> Judged:
     """Return what *result* means for its row."""
     if result.error is not None:
         return Judged(result.error)
-    body = b"".join(result.body or ())
-    content_type = _content_type(result)
+    body, content_type = b"".join(result.body or ()), joined_headers(result.headers).get("content-type", "").lower()
     if not 200 <= result.status < 300:
         why = reason(body, content_type)
         failure = errors.of_status(result.status) or XapiError
@@ -45,14 +45,17 @@ def judge(result: Result, *, reads: bool) -> Judged:
     if not body.strip():
         return Judged(None, "")
     try:
-        text = _decoded(body, content_type)
+        text = body.decode(codec_of(content_type) or "utf-8").removeprefix("\ufeff")
         return Judged(None, text, loads(text))
-    except (InvalidValue, LookupError, UnicodeDecodeError):
-        if not reads:
-            return Judged(None)
-    kind = content_type.partition(";")[0] or "of an unknown type"
+    except (InvalidValue, UnicodeDecodeError):
+        shown = described(body, content_type)
+        return Judged(ExpectationFailed(f"the response is {shown}, not JSON") if reads else None)
+
+
+def described(body: bytes, content_type: str) -> str:
+    """Return the type of a *body* that should be JSON, with the title of a web page."""
     title = reason(body, content_type) if "html" in content_type else None
-    return Judged(ExpectationFailed(f"the response is {kind}, not JSON" + (f" ({title})" if title else "")))
+    return (media_type(content_type) or "of an unknown type") + (f" ({title})" if title else "")
 
 
 class Output:
@@ -68,11 +71,13 @@ class Output:
         reject: Callable[[Resolved], None],
         *,
         reads: bool,
-        table: "CsvTable | None" = None,
+        table: CsvTable | None = None,
         is_full: bool = False,
     ) -> None:
         self._terminal, self._write, self._reject = terminal, write, reject
         self._reads, self._table, self._is_full = reads, table, is_full
+        if table is not None:
+            table.write_with = write
         self.rows = self.failed = self.code = self.without_request = 0
         self._others = 0  # successes whose body is not JSON
 
@@ -86,8 +91,7 @@ class Output:
         self.rows += 1
         body = result.read()
         if self._is_full:
-            line = response_line(result, str(resolved.row.number), body, more=_row(resolved))
-            self._write(line + b"\n")
+            self._write(response_line(result, str(resolved.row.number), body, more=_row(resolved)) + b"\n")
         elif text and self._table is not None:
             try:
                 self._table.add(value)
@@ -112,8 +116,9 @@ class Output:
     def finish(self) -> ExpectationFailed | None:
         """Write what is left; return the error for a field that no row has."""
         if self._others:
-            bodies = "1 response was" if self._others == 1 else f"{self._others:,} responses were"
-            self._terminal.note(f"{bodies} not JSON, and left out; use --full to see them")
+            were = "was" if self._others == 1 else "were"
+            responses = counted(self._others, "response")
+            self._terminal.note(f"{responses} {were} not JSON, and left out; use --full to see them")
         try:
             if self._table is not None:
                 self._table.finish()
@@ -137,17 +142,6 @@ class Output:
             message = f"{where} {rest}" if rest.startswith("responded with") else f"{where}: {rest}"
         failure = type(error)(f"{resolved.where}: {message}", hint=error.hint)
         self._terminal.fail(failure.concerning(**{**error.context, "line": resolved.row.line}))
-
-
-def _content_type(result: Result) -> str:
-    headers = {name.lower(): value for name, value in result.headers}
-    return headers.get(b"content-type", b"").decode("latin-1").lower()
-
-
-def _decoded(body: bytes, content_type: str) -> str:
-    found = _CHARSET.search(content_type)
-    charset = found[1] if found else "utf-8"
-    return body.decode("utf-8-sig" if charset.lower() in {"utf-8", "utf8"} else charset)
 
 
 def _row(resolved: Resolved) -> bytes:

@@ -5,11 +5,13 @@ The first character decides. An input is read as a stream; what is before an err
 
 import codecs
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.json_values import InvalidValue, JsonReader
+from xapi_cli.request.json_values import InvalidValue, JsonReader, loads, lookup
 from xapi_cli.system.render import printable
 
 _MAX_CELL = 10 * 2**20  # characters
@@ -30,187 +32,144 @@ class Row(NamedTuple):
     surplus: bool = False
 
 
-class Rows:
-    """The rows in *blocks*, bytes; `header` is, once rows are read, the header of a CSV table.
+def rows(
+    blocks: Iterable[bytes],
+    *,
+    takes_lines: bool = False,
+    needed: Collection[str] = (),
+    items: str | None = None,
+    list_: str | None = None,
+) -> Iterator[Row]:
+    """Yield the rows in *blocks*, bytes; raises UsageError.
 
-    *takes_lines* is whether a text consists of lines and not of a table. With *items*, the rows are the elements of the
-    array in that field. *needed* are the names of fields: a single object that has none of them, but an array, is
-    not meant as a row. Iteration raises UsageError.
+    *takes_lines* is whether a text consists of lines and not of a table. *needed* are the names of the fields that are
+    used. With *items*, the rows are the elements of the array in that field. *list_* is what messages call an input
+    that must be an array, or an object with *items*.
     """
-
-    def __init__(
-        self, blocks: Iterable[bytes], *, takes_lines: bool, items: str | None = None, needed: Iterable[str] = ()
-    ) -> None:
-        self._takes_lines, self._items, self._needed = takes_lines, items, list(needed)
-        self._text = _decoded(blocks)
-        self.header: list[str] | None = None
-
-    def elements(self) -> Iterator[Row]:
-        """Yield the rows of an input that must be a JSON array, or an object with one; raises UsageError."""
-        return self._rows("{" if self._items else "[")
-
-    def __iter__(self) -> Iterator[Row]:
-        return self._rows("")
-
-    def _rows(self, required: str) -> Iterator[Row]:
-        start = ""
-        for part in self._text:
-            start += part
-            if start.strip():
-                break
-        reader = JsonReader(_chain(start, self._text))
-        kind = start.lstrip()[:1]
-        if not kind:
-            raise UsageError("the input is empty", hint=_EMPTY)
-        if required and kind != required:
-            hint = "use --items FIELD if it is in a field" if kind == "{" else "omit --items" if kind == "[" else None
-            raise UsageError(f"it is not a JSON {'object' if required == '{' else 'array'}", hint=hint)
-        if self._items and kind != "{":
-            raise UsageError("the input is not a JSON object", hint="omit --items")
-        try:
-            if kind in "[{":
-                yield from self._json(reader, kind)
-            elif self._takes_lines:
-                yield from self._lines(_chain(start, self._text))
-            else:
-                yield from self._table(_chain(start, self._text))
-        except InvalidValue as error:
-            raise UsageError(f"line {error.line} of the input is not valid: {error}") from None
-
-    def _json(self, reader: JsonReader, kind: str) -> Iterator[Row]:
-        if self._items is not None:
-            try:
-                values = reader.elements_at(self._items)
-                yield from self._numbered(reader, values)
-            except KeyError:
-                raise UsageError(
-                    f"the input has no array {printable(self._items)}", hint="check the field in --items"
-                ) from None
-        elif kind == "[":
-            yield from self._numbered(reader, reader.elements())
+    parts, what = _decoded(blocks), list_ or "the input"
+    start = ""
+    for part in parts:
+        start += part
+        if start.strip():
+            break
+    kind, text = start.lstrip()[:1], chain([start], parts)
+    if not kind:
+        raise UsageError(f"{what} is empty", hint=_EMPTY)
+    required = "{" if items else "[" if list_ else kind
+    if kind != required:
+        hint = "omit --items" if kind == "[" else "use --items FIELD if it is in a field" if kind == "{" else None
+        raise UsageError(f"{what} is not a JSON {'object' if items else 'array'}", hint=hint)
+    try:
+        if kind in "[{":
+            reader = JsonReader(text)
+            for number, value in enumerate(_values(reader, kind, items, needed), 1):
+                yield Row(number, reader.value_line, value)
+            if reader.peek():
+                raise InvalidValue("there is more after the array", reader.line)
+        elif takes_lines:
+            yield from _lines(text)
         else:
-            yield from self._numbered(reader, self._objects(reader))
-        if reader.peek():
-            raise UsageError(f"line {reader.line} of the input is not valid: there is more after the array")
+            yield from _table(text, needed)
+    except InvalidValue as error:
+        raise UsageError(f"line {error.line} of {what} is not valid: {error}") from None
 
-    @staticmethod
-    def _numbered(reader: JsonReader, values: Iterator[Any]) -> Iterator[Row]:
-        for number, value in enumerate(values, 1):
-            yield Row(number, reader.value_line, value)
 
-    def _objects(self, reader: JsonReader) -> Iterator[Any]:
+def _values(reader: JsonReader, kind: str, items: str | None, needed: Collection[str]) -> Iterator[Any]:
+    if items:
+        try:
+            yield from reader.elements_at(items)
+        except KeyError:
+            raise UsageError(f"there is no array {printable(items)}", hint="check the field in --items") from None
+    elif kind == "[":
+        yield from reader.elements()
+    else:
         first = reader.value()
         if not reader.peek():
-            self._check_single(first)
+            _check_single(first, needed)
         yield first
         while reader.peek():
             yield reader.value()
 
-    def _check_single(self, value: dict[str, Any]) -> None:
-        """Raise UsageError if the only object *value* contains the rows and is none."""
-        from xapi_cli.request.json_values import lookup
 
-        def has(name: str) -> bool:
-            try:
-                lookup(value, name)
-            except KeyError:
-                return False
-            return True
-
-        array = next((name for name, each in value.items() if isinstance(each, list)), None)
-        if array is not None and not all(map(has, self._needed)):
-            raise UsageError(
-                f"the input is one object, whose field {printable(array)} is an array",
-                hint=f"use --items {printable(array)} for its elements",
-            )
-
-    @staticmethod
-    def _lines(parts: Iterator[str]) -> Iterator[Row]:
-        count = 0
-        for number, text in enumerate(_split(parts), 1):
-            line = text.rstrip("\r\n")
-            if not line.strip():
-                continue
-            count += 1
-            value: Any = line
-            if line.startswith('"') and line.endswith('"') and len(line) > 1:
-                try:
-                    value = JsonReader([line]).value()  # as jq prints it without -r
-                except InvalidValue:
-                    value = line
-            yield Row(count, number, value, is_text=True)
-
-    def _table(self, parts: Iterator[str]) -> Iterator[Row]:
-        lines, blank = _split(parts), 0
-        while not (first := next(lines, "")).strip():
-            blank += 1
-        delimiter = max(",;\t", key=first.count)
-        csv.field_size_limit(_MAX_CELL)
-        reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
-        count, start = 0, blank + 1
-        try:
-            for cells in reader:
-                line, start = start, blank + reader.line_num + 1
-                if self.header is None:
-                    self.header = cells
-                elif cells:
-                    count += 1
-                    named = dict(zip(self.header, cells, strict=False))
-                    yield Row(count, line, named, is_text=True, surplus=len(cells) > len(self.header))
-        except csv.Error as error:
-            raise UsageError(f"line {start} of the CSV input is not valid: {error}") from None
+def _check_single(value: dict[str, Any], needed: Collection[str]) -> None:
+    """Raise UsageError if the only object *value* contains the rows and is none."""
+    array = next((printable(name) for name, each in value.items() if isinstance(each, list)), None)
+    if array is None:
+        return
+    try:
+        for name in needed:
+            lookup(value, name)
+    except KeyError:
+        message = f"the input is one object, whose field {array} is an array"
+        raise UsageError(message, hint=f"use --items {array} for its elements") from None
 
 
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
+def _lines(parts: Iterator[str]) -> Iterator[Row]:
+    count = 0
+    for number, text in enumerate(_split(parts), 1):
+        value: Any = text.rstrip("\r\n")
+        if not value.strip():
+            continue
+        count += 1
+        if value.startswith('"'):
+            with suppress(InvalidValue):
+                value = loads(value)  # as jq prints it without -r
+        yield Row(count, number, value, is_text=True)
+
+
+def _table(parts: Iterator[str], needed: Collection[str]) -> Iterator[Row]:
+    lines, blank = _split(parts), 0
+    while not (first := next(lines)).strip():
+        blank += 1
+    csv.field_size_limit(_MAX_CELL)
+    reader = csv.reader(chain([first], lines), delimiter=max(",;\t", key=first.count), strict=True)
+    count, start = 0, blank + 1
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            line, start = start, blank + reader.line_num + 1
+            if header is None:
+                header = cells
+                _check_header(header, needed)
+            elif cells:
+                count += 1
+                value = dict(zip(header, cells, strict=False))
+                yield Row(count, line, value, is_text=True, surplus=len(cells) > len(header))
+    except csv.Error as error:
+        raise UsageError(f"line {start} of the CSV input is not valid: {error}") from None
+
+
+def _check_header(header: Sequence[str], needed: Collection[str]) -> None:
+    """Raise UsageError if a CSV table with *header* does not have a field that is needed, or has it twice."""
+    for name in needed:
+        if header.count(name) > 1:
+            raise UsageError(f"the CSV header has the column {printable(name)} twice", hint="rename one of them")
+        if name not in header:
+            columns = ", ".join(printable(each) for each in header)
+            hint = "check the name, or use {} for lines without a header"
+            raise UsageError(f"the CSV header has no column {printable(name)}; it has {columns}", hint=hint)
 
 
 def _decoded(blocks: Iterable[bytes]) -> Iterator[str]:
     """Yield the text of *blocks*: UTF-8, or UTF-16 with a byte order mark; raises UsageError for anything else."""
-    decoder, line, start = None, 1, b""
-    iterator = iter(blocks)
-    for block in iterator:
-        if decoder is None:
-            start += block
-            if len(start) < 3 and start[:1] in (b"\xef", b"\xfe", b"\xff"):  # of a byte order mark
-                continue
-            decoder, arrived = _decoder_for(start), start
-        else:
-            arrived = block
-        try:
-            text = decoder.decode(arrived)
-        except UnicodeDecodeError as error:
-            raise _not_utf8(line + error.object[: error.start].count(b"\n")) from None
-        line += text.count("\n")
-        yield text
-    try:
-        yield (decoder or _decoder_for(start)).decode(b"" if decoder else start, final=True)
-    except UnicodeDecodeError:
-        raise _not_utf8(line) from None
-
-
-def _decoder_for(start: bytes) -> codecs.IncrementalDecoder:
+    rest, start = iter(blocks), b""
+    while len(start) < len(codecs.BOM_UTF16) and (block := next(rest, b"")):
+        start += block
     is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")()
-
-
-def _not_utf8(line: int) -> UsageError:
-    return UsageError(
-        f"line {line} of the input is not valid UTF-8",
-        hint="convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8`",
-    )
+    try:
+        yield from codecs.iterdecode(chain([start], rest), "utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        hint = "convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
+        raise UsageError("the input is not valid UTF-8", hint=hint) from None
 
 
 def _split(parts: Iterator[str]) -> Iterator[str]:
     """Yield the lines in *parts*, with their ends; raises UsageError if one is too long."""
     rest = ""
     for part in parts:
-        rest += part
-        if "\n" in part:
-            *lines, rest = rest.split("\n")
-            for line in lines:
-                yield f"{line}\n"
+        *lines, rest = (rest + part).split("\n")
+        for line in lines:
+            yield f"{line}\n"
         if len(rest) > _MAX_CELL:
             raise UsageError(f"a line of the input has more than {_MAX_CELL // 2**20} MiB")
     if rest:

@@ -1,4 +1,4 @@
-r"""A request with placeholders, and the request for a row, as a line of `batch`.
+r"""A request with placeholders, and the request for each row: a line of `batch`, and the call that it describes.
 
 `{name}` stands for a field of the row, and `{}` for a row that is not an object; `\{` is a brace. The ITEMs are parsed
 before placeholders are replaced, so a value is never syntax.
@@ -6,35 +6,51 @@ before placeholders are replaced, so a value is never syntax.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from xapi_cli.errors import InvalidLine, UsageError
+from xapi_cli.features.batch import lines
 from xapi_cli.features.each.rows import Row
 from xapi_cli.http import urls
+from xapi_cli.http.send import Call
 from xapi_cli.request import items, nested_json
+from xapi_cli.request.body.sources import read_text
 from xapi_cli.request.items import Field
 from xapi_cli.request.json_values import InvalidValue, Number, dumps, loads, lookup
-from xapi_cli.system.render import printable
+from xapi_cli.system.render import counted, printable
 
 ROW = ""  # the name in the placeholder `{}`
 _PLACEHOLDER = re.compile(r'\\\{|\{([^{}":,]*)\}')
 _OTHER_NOTATION = re.compile(r"(?<=[/=])[:$](\w+)|\$\{(\w+)\}|\{\{\s*([\w.]+)\s*\}\}|\{\s*([\w.]+)\s*\}")
 _SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
+_IN_MEMORY = 10 * 2**20  # bytes of the resolved requests
+
+Parts = list[str | tuple[str]]  # of a text; a tuple has the name of a placeholder
+ValueOf = Callable[[Row], Any]  # the value of an ITEM for a row
+Resolve = Callable[[lines.Members], Call]
 
 
-class Value(NamedTuple):
-    """What the value of an ITEM is for a row; *names* are those of its placeholders."""
+class Resolved(NamedTuple):
+    """The request for *row* as *text*, a line of `batch`, and as a *call*; or the *error* why it has none."""
 
-    names: Sequence[str]
-    of: Callable[[Row], Any]
+    row: Row
+    text: str = ""
+    call: Call | None = None
+    error: InvalidLine | None = None
+
+    @property
+    def where(self) -> str:
+        """The row, for messages."""
+        return f"row {self.row.number:,} (line {self.row.line:,})"
 
 
 class Template:
     """The request *method* for *path*, with the ITEMs *arguments*, *headers* of `-H` and *data* of `-d`.
 
-    *base_url* is the one to which links must lead. Raises UsageError.
+    *base_url* is the one to which links must lead. `names` are those of the fields that are used. Raises UsageError.
     """
 
     def __init__(
@@ -47,76 +63,61 @@ class Template:
         *,
         base_url: str,
     ) -> None:
-        self._base_url = base_url
-        self._path = _path_parts(path)
-        found = items.parse(_checked_arguments(arguments), headers=headers, read=_read_text, check_json=False)
+        _check_arguments(arguments)
+        found = items.parse(arguments, headers=headers, read=_read_text, check_json=False)
         if found.uploads:
             raise UsageError("`each` uploads no files", hint="use `xapi request` for each of them")
         if data is not None and found.parts:
             raise UsageError("-d cannot be combined with fields", hint="omit one of them")
-        self._query = [(name, _text(value)) for name, value in found.query]
-        self._headers = [(name, None if value is None else _text(value, _filled)) for name, value in found.headers]
-        self._fields = [(field, _field(field)) for field in found.fields]
-        self._data = None if data is None else _data(data)
+        names: set[str] = set()
+        self._base_url = base_url
+        self._path = _path_parts(path, names)
+        self._query = [(name, _text(value, names)) for name, value in found.query]
+        self._headers = [
+            (name, None if value is None else _text(value, names, _filled)) for name, value in found.headers
+        ]
+        self._fields = [(field, _field(field, names)) for field in found.fields]
+        self._data = None if data is None else _data(data, names)
         self.method = items.sent_method(method, has_body=found.has_body(data))
-        names = {name for value in self._values() for name in value.names}
-        self.names = sorted(names - {ROW})  # of the fields that are used
-        if not names:
+        if not names and data is None:
             raise UsageError("there is no placeholder: every row would send the same request", hint=_notation(path))
-        has_row = any(ROW in value.names for value in self._values() if value is not self._data)
-        if has_row and self.names:
+        self.names = sorted(names - {ROW})
+        if ROW in names and self.names:
             raise UsageError("{} and the placeholder of a field cannot be combined", hint="use one of them")
-        self.takes_lines = has_row or not self.names  # a text has one value in each line
+        self.takes_lines = not self.names  # a text has one value in each line
 
-    def _values(self) -> Iterator[Value]:
-        yield Value([part[0] for part in self._path if isinstance(part, tuple)], lambda row: None)
-        yield from (value for _, value in self._query)
-        yield from (value for _, value in self._headers if value is not None)
-        yield from (value for _, value in self._fields)
-        if self._data is not None:
-            yield self._data
-
-    def check_header(self, header: Sequence[str]) -> None:
-        """Raise UsageError if the CSV table with *header* does not have a field that is used, or has it twice."""
-        for name in self.names:
-            if header.count(name) > 1:
-                raise UsageError(f"the CSV header has the column {printable(name)} twice", hint="rename one of them")
-            if name not in header:
-                columns = ", ".join(printable(each) for each in header)
-                hint = "check the name, or use {} for lines without a header"
-                raise UsageError(f"the CSV header has no column {printable(name)}; it has {columns}", hint=hint)
-
-    def line(self, row: Row) -> dict[str, Any]:
+    def line(self, row: Row) -> str:
         """Return the line of `batch` for *row*; raises InvalidLine, whose message contains no value."""
         if row.surplus:
             raise InvalidLine("the row has more cells than the header")
-        line: dict[str, Any] = {"id": Number(row.number), "method": self.method, "path": self._path_of(row)}
+        line = {"id": str(row.number), "method": dumps(self.method), "path": dumps(self._path_of(row))}
         query: dict[str, list[str]] = {}
         for name, value in self._query:
-            query.setdefault(name, []).append(value.of(row))
+            query.setdefault(name, []).append(value(row))
         if query:
-            line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
+            line["query"] = dumps({name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()})
         if self._headers:
-            line["headers"] = {name: None if value is None else value.of(row) for name, value in self._headers}
+            headers = {name: None if value is None else value(row) for name, value in self._headers}
+            line["headers"] = dumps(headers)
         if self._data is not None:
-            line["json"] = self._data.of(row)
+            line["json"] = dumps(self._data(row))
         elif self._fields:
-            resolved = [Field(field.name, dumps(value.of(row)), is_json=True) for field, value in self._fields]
-            pieces = nested_json.pieces(nested_json.build(resolved))
-            line["json"] = loads("".join(each if isinstance(each, str) else each.text or "" for each in pieces))
-        return line
+            fields = (Field(field.name, dumps(value(row)), is_json=True) for field, value in self._fields)
+            pieces = nested_json.pieces(nested_json.build(fields))
+            line["json"] = "".join(each if isinstance(each, str) else each.text or "" for each in pieces)
+        return "{" + ", ".join(f'"{name}": {text}' for name, text in line.items()) + "}"
 
     def _path_of(self, row: Row) -> str:
-        resolved = ""
+        path = ""
         for number, part in enumerate(self._path):
             if isinstance(part, str):
-                resolved += part
-                continue
-            text = _filled(row, part[0])
-            resolved += self._link(text) if number == 0 else quote(text, safe="")
-        if any(segment in (".", "..") for segment in re.split(r"[/\\]", resolved.partition("?")[0])):
+                path += part
+            else:
+                text = _filled(row, part[0])
+                path += self._link(text) if number == 0 else quote(text, safe="")
+        if any(segment in (".", "..") for segment in re.split(r"[/\\]", path.partition("?")[0])):
             raise InvalidLine("the path has a segment . or ..")
-        return resolved
+        return path
 
     def _link(self, value: str) -> str:
         """Return *value*, a link, as PATH: without the base URL's origin and path prefix."""
@@ -133,14 +134,95 @@ class Template:
         return value[len(prefix) - 1 :] if value.startswith(prefix) else value
 
 
-def _path_parts(path: str) -> list[str | tuple[str]]:
-    parts = _parsed(path)
-    for position, part in enumerate(parts):
+def resolved(rows: Iterable[Row], template: Template, resolve: Resolve) -> Iterator[Resolved]:
+    """Yield the request for each row, whose call *resolve* makes."""
+    for row in rows:
+        try:
+            text = template.line(row)
+            yield Resolved(row, text, resolve(lines.members(text.encode())))
+        except UnicodeEncodeError:
+            yield Resolved(row, error=InvalidLine("the row has an unpaired surrogate"))
+        except UsageError as error:
+            yield Resolved(row, error=lines.as_invalid(error))
+
+
+def all_first(
+    requests: Iterable[Resolved], resolve: Resolve, report: Callable[[Resolved, InvalidLine], None]
+) -> Iterator[Resolved]:
+    """Return all *requests*, from a temporary file; raises UsageError, after *report*, if one has an error."""
+    invalid = 0
+    file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - deleted with the iterator
+    for each in requests:
+        if each.error is not None:
+            invalid += 1
+            report(each, each.error)
+        else:
+            stored = dumps([*map(str, each.row[:2]), each.row.value, each.text])
+            file.write(stored.encode("utf-8", "surrogatepass") + b"\n")
+    if invalid:
+        message = f"{counted(invalid, 'row')} cannot be sent, so nothing was sent"
+        raise UsageError(message, hint="correct the input")
+
+    def from_file() -> Iterator[Resolved]:
+        with file:
+            file.seek(0)
+            for stored in file:
+                number, line, value, text = loads(stored.decode("utf-8", "surrogatepass"))
+                yield Resolved(Row(int(number), int(line), value), text, resolve(lines.members(text.encode())))
+
+    return from_file()
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if argument.startswith("/"):
+            raise UsageError("there is a second path", hint="write --list LIST_PATH for the path of the list")
+        if not items.is_item(argument) and os.path.exists(argument):
+            raise UsageError("there is a file among the arguments", hint="write --from FILE for the file with the rows")
+
+
+def _read_text(path: str) -> str:
+    if path == "-":
+        raise UsageError("the rows are read from stdin, so no value can be", hint="name a file after the @")
+    return "".join(read_text(path, lambda: None))
+
+
+# texts with placeholders; each adds the names of its placeholders to *names*
+
+
+def _parsed(text: str, names: set[str]) -> Parts:
+    """Return the parts of *text*; an escaped brace is a part of its own."""
+    parts: Parts = []
+    at = 0
+    for found in _PLACEHOLDER.finditer(text):
+        name = found[1]
+        if name is None:
+            parts += [text[at : found.start()], "{"]
+        elif name == name.strip():
+            parts += [text[at : found.start()], (name,)]
+            names.add(name)
+        else:
+            continue
+        at = found.end()
+    return [part for part in [*parts, text[at:]] if part]
+
+
+def _whole(text: str) -> str | None:
+    """Return the name in the placeholder that *text* is as a whole, None if it is not one."""
+    match _parsed(text, set()):
+        case [(name,)]:
+            return name
+    return None
+
+
+def _path_parts(path: str, names: set[str]) -> Parts:
+    parts = _parsed(path, names)
+    for part in parts:
         # a brace that was escaped is a part of its own
-        if (isinstance(part, str) and part != "{" and "{" in part) or (part == "{" and not path.count("\\{")):
+        if isinstance(part, str) and "{" in part and (part != "{" or "\\{" not in path):
             raise UsageError("PATH has a { that is not part of a placeholder", hint=_notation(path))
-        if isinstance(part, str) and position == 0 and not part.startswith("/"):
-            parts[0] = f"/{part}"
+    if isinstance(parts[0], str) and not parts[0].startswith("/"):
+        parts[0] = f"/{parts[0]}"
     return parts
 
 
@@ -150,85 +232,51 @@ def _notation(path: str) -> str:
     return f"write {{{next((name for name in found.groups() if name), 'name')}}}" if found else "write {name}"
 
 
-def _parsed(text: str) -> list[str | tuple[str]]:
-    """Return the parts of *text*: strings, and the name of each placeholder in a tuple; an escaped brace is a part."""
-    parts: list[str | tuple[str]] = []
-    at = 0
-    for found in _PLACEHOLDER.finditer(text):
-        name = found[1]
-        if name is not None and name != name.strip():
-            continue
-        parts += [text[at : found.start()], "{" if name is None else (name,)]
-        at = found.end()
-    return [part for part in [*parts, text[at:]] if part]
-
-
-def _checked_arguments(arguments: Sequence[str]) -> Sequence[str]:
-    for argument in arguments:
-        if argument.startswith("/"):
-            raise UsageError("there is a second path", hint="write --list LIST_PATH for the path of the list")
-        if not items.is_item(argument) and os.path.exists(argument):
-            raise UsageError("there is a file among the arguments", hint="write --from FILE for the file with the rows")
-    return arguments
-
-
-def _read_text(path: str) -> str:
-    from xapi_cli.request.body.sources import read_text
-
-    if path == "-":
-        raise UsageError("the rows are read from stdin, so no value can be", hint="name a file after the @")
-    return "".join(read_text(path, lambda: None))
-
-
-# values
-
-
-def _text(text: str, read: Callable[[Row, str], str] | None = None) -> Value:
+def _text(text: str, names: set[str], read: Callable[[Row, str], str] | None = None) -> ValueOf:
     """Return the value of a query parameter, a header or a string field; *read* returns a field of a row."""
-    parts, read = _parsed(text), read or _plain
-    names = [part[0] for part in parts if isinstance(part, tuple)]
-    return Value(names, lambda row: "".join(part if isinstance(part, str) else read(row, part[0]) for part in parts))
+    parts, read = _parsed(text, names), read or _plain
+    return lambda row: "".join(part if isinstance(part, str) else read(row, part[0]) for part in parts)
 
 
-def _field(field: Field) -> Value:
+def _field(field: Field, names: set[str]) -> ValueOf:
     if field.path is not None:
         text = _read_text(field.path)
         value = _json(text, field.name) if field.is_json else text
-        return Value((), lambda row: value)
+        return lambda row: value
+    text = field.text or ""
     if not field.is_json:
-        return _text(field.text or "")
-    text = (field.text or "").strip()
-    parts = _parsed(text)
-    if len(parts) == 1 and isinstance(parts[0], tuple):
-        (name,) = parts[0]
-        return Value([name], lambda row: _json_of(row, name))
-    return _within(_json(text, field.name))
+        return _text(text, names)
+    name = _whole(text.strip())
+    if name is None:
+        return _within(_json(text, field.name), names)
+    names.add(name)
+    return lambda row: _json_of(row, name)
 
 
-def _within(value: Any) -> Value:
+def _within(value: Any, names: set[str]) -> ValueOf:
     """Return the JSON *value* with the placeholders in its strings replaced."""
     if isinstance(value, str) and not isinstance(value, Number):
-        return _text(value)
+        return _text(value, names)
     if isinstance(value, list):
-        elements = [_within(each) for each in value]
-        names = [name for each in elements for name in each.names]
-        return Value(names, lambda row: [each.of(row) for each in elements])
+        elements = [_within(each, names) for each in value]
+        return lambda row: [each(row) for each in elements]
     if isinstance(value, dict):
-        members = {name: _within(each) for name, each in value.items()}
-        names = [name for each in members.values() for name in each.names]
-        return Value(names, lambda row: {name: each.of(row) for name, each in members.items()})
-    return Value((), lambda row: value)
+        members = {name: _within(each, names) for name, each in value.items()}
+        return lambda row: {name: each(row) for name, each in members.items()}
+    return lambda row: value
 
 
-def _data(text: str) -> Value:
-    parts = _parsed(text)
-    if len(parts) != 1 or isinstance(parts[0], str):
+def _data(text: str, names: set[str]) -> ValueOf:
+    name = _whole(text)
+    if name is None:
         raise UsageError(
             "-d is neither '{}', the row, nor '{field}'",
             hint="let jq build the body: jq -c '.[] | {id, body: {…}}' | xapi each PUT '/x/{id}' -d '{body}'",
         )
-    (name,) = parts[0]
-    return Value([name], lambda row: row.value if name == ROW else _json_of(row, name))
+    if name == ROW:  # also one that is an object
+        return lambda row: row.value
+    names.add(name)
+    return lambda row: _json_of(row, name)
 
 
 def _json(text: str, name: str) -> Any:
@@ -237,6 +285,9 @@ def _json(text: str, name: str) -> Any:
     except InvalidValue as error:
         hint = f"for a string, write {printable(name)}=…"
         raise UsageError(f"{printable(name)} has a value that is not valid JSON: {error}", hint=hint) from None
+
+
+# fields of a row
 
 
 def _value(row: Row, name: str) -> Any:
@@ -274,12 +325,10 @@ def _filled(row: Row, name: str) -> str:
 def _json_of(row: Row, name: str) -> Any:
     """Return the field as a JSON value; a cell of a table, or a line of text, is JSON text."""
     value = _value(row, name)
-    if not row.is_text:
-        if value == "" and not isinstance(value, Number):
-            raise InvalidLine(f"{_named(name)} is empty")
-        return value
-    if not value:
+    if value == "":
         raise InvalidLine(f"{_named(name)} is empty")
+    if not row.is_text:
+        return value
     if value in _SPREADSHEET:
         return _SPREADSHEET[value]
     try:

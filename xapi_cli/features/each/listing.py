@@ -1,0 +1,155 @@
+"""The list of `--list`, and the time of the last complete run in the FILE of `--since NAME=FILE`.
+
+The first line of FILE is the server's time when the list was asked for, the second one what was asked for. The local
+clock is never used: if it were fast, changes would be missed.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from xapi_cli.errors import ExpectationFailed, UsageError
+from xapi_cli.features.batch.runner import Runner
+from xapi_cli.features.each.output import described
+from xapi_cli.features.each.rows import Row, rows
+from xapi_cli.http import urls
+from xapi_cli.http.send import Call
+from xapi_cli.request.body.spool import Spool
+from xapi_cli.request.status_errors import status_error
+from xapi_cli.system import lock
+from xapi_cli.system.files import Replacement, StateDirectory, comparable, writing
+from xapi_cli.system.render import printable
+
+if TYPE_CHECKING:
+    from xapi_cli.context import Context
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))?", re.ASCII)
+_MAX_SIZE = 10_000  # bytes of FILE
+_IN_MEMORY = 10 * 2**20  # bytes of the list
+
+
+class LastRun(NamedTuple):
+    """The query parameter *name* with the time in *file*; *text* is that time, "" before the first run."""
+
+    name: str
+    file: str
+    text: str
+    subject: str  # base URL and path of the list
+
+    def write(self, date: str) -> None:
+        """Write the time *date*, which `fetched` has returned; raises OutputError."""
+        with writing(self.file), Replacement(self.file, sync=True) as replacement:
+            replacement.write(f"{date}\n{self.subject}\n".encode())
+            replacement.commit()
+
+
+def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> LastRun | None:
+    """Return the time in the file of *option*, the value of --since, for the list at *path*; raises UsageError.
+
+    The file is locked. While another run has the lock, return None, after a note.
+    """
+    name, equals, file = option.partition("=")
+    if not (name and equals and file):
+        hint = "name the query parameter, and a file for the time of the last run"
+        raise UsageError("--since is not NAME=FILE", hint=hint)
+    other = stack.enter_context(_locked(file, context.state_directory))
+    if other is not None:
+        where = f"{printable(file)} (process {other})"
+        context.terminal.note(f"another run is in progress for {where}; nothing was sent")
+        return None
+    subject = f"{context.base_url} {path}"
+    return LastRun(name, file, _time_in(file, subject), subject)
+
+
+def _time_in(file: str, subject: str) -> str:
+    shown = printable(file)
+    try:
+        with open(file, "rb") as source:
+            text, _, rest = source.read(_MAX_SIZE).decode("utf-8-sig").partition("\n")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError(f"{shown} cannot be read: {reason}", hint="check the FILE of --since") from error
+    if rest and rest.strip() != subject:
+        raise UsageError(f"{shown} has the time of another list", hint="use another FILE for each list")
+    if not (text := text.strip()):
+        return ""
+    try:
+        datetime.fromisoformat(text if _TIME.fullmatch(text) else "")
+    except ValueError:
+        hint = "write a date such as 2026-11-28, or delete the file to fetch everything"
+        raise UsageError(f"the first line of {shown} is not a time", hint=hint) from None
+    return text
+
+
+@contextmanager
+def _locked(file: str, state: StateDirectory) -> Iterator[int | None]:
+    """Hold the lock for *file* during a `with` block; yield None, or the process number of the run that holds it."""
+    from hashlib import blake2b  # imported here because it loads OpenSSL
+
+    name = f"since-{blake2b(os.fsencode(comparable(file)), digest_size=16).hexdigest()}"
+    try:
+        descriptor = state.lock_file(name).open(os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise lock.state_error(state.path, error) from error
+    try:
+        if not lock.try_lock(descriptor):
+            found = os.read(descriptor, 20)
+            yield int(found) if found.isdigit() else 0
+            return
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, b"%d" % os.getpid())
+        yield None
+    finally:
+        os.close(descriptor)
+
+
+def fetched(
+    context: "Context", runner: Runner, path: str, since: LastRun | None, items: str | None, stack: ExitStack
+) -> tuple[Spool, str]:
+    """Return the list at *path*, complete and checked, and the server's time when it was asked for, if *since*.
+
+    With *items*, it is the array in that field. Raises ExpectationFailed, and the error for the status.
+    """
+    query = [(since.name, since.text)] if since is not None and since.text else []
+    asked = time.monotonic()
+    outcome = runner.send(Call("GET", urls.resolve(context.base_url, path, query), context.default_headers))
+    response, came = outcome.response, time.monotonic()
+    body = Spool(response.decoded(), response.headers.get("Content-Type"), keep=_IN_MEMORY)
+    stack.callback(body.close)
+    if error := status_error(outcome, runner.tokens, body=body.read(0)):
+        raise error
+    if not body.length and response.status == 204:
+        body.append(b"[]")
+    for _ in rows_of(body, items):
+        pass
+    return body, "" if since is None else _server_time(response.headers.get("Date"), came - asked)
+
+
+def rows_of(body: Spool, items: str | None) -> Iterator[Row]:
+    """Yield the rows in *body*, a list; raises ExpectationFailed."""
+    kind = (body.content_type or "").lower()
+    what = "the list" if "json" in kind else f"the list ({printable(described(body.read(0), kind))})"
+    try:
+        yield from rows(body, items=items, list_=what)
+    except UsageError as error:
+        raise ExpectationFailed(error.message, hint=error.hint if body.length else "check the path") from None
+
+
+def _server_time(date: str, seconds: float) -> str:
+    """Return the server's time *seconds* before *date*, the Date header of a response; raises ExpectationFailed.
+
+    Another second is subtracted, because Date has no fractions.
+    """
+    try:
+        found = parsedate_to_datetime(date).astimezone(UTC) - timedelta(seconds=seconds + 1)
+    except (ValueError, TypeError, OverflowError):
+        hint = "omit --since, or use another server"
+        raise ExpectationFailed("the response with the list has no valid Date", hint=hint) from None
+    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
