@@ -214,7 +214,7 @@ FEATURES: Mapping[str, Feature] = {
         state="api",
         hooks={
             "words": "xapi_cli.features.openapi.words:words",
-            "profile_removed": "xapi_cli.features.openapi.description:remove",
+            "profile_removed": "xapi_cli.features.openapi.summary:remove",
         },
     ),
     "sandbox": Feature(
@@ -295,10 +295,10 @@ def request_options() -> dict[str, Flag]:
 def prepare(plan: Any, values: Mapping[str, Any]) -> None:
     """Let each feature of which *values* has an option that was given prepare *plan*."""
     for feature in FEATURES.values():
-        own = {name: values[name] for name in feature.options}
-        if given := [name for name, value in own.items() if _is_given(feature.options[name], value)]:
-            plan.given += [feature.options[name].names[0] for name in given]
-            load(feature.prepare)(plan, **own)
+        given = [flag.names[0] for name, flag in feature.options.items() if values[name] not in (None, False, (), [])]
+        if given:
+            plan.given += given
+            load(feature.prepare)(plan, **{name: values[name] for name in feature.options})
 
 
 def hooks(name: str, state: Path) -> Iterator[Callable[..., Any]]:
@@ -306,10 +306,6 @@ def hooks(name: str, state: Path) -> Iterator[Callable[..., Any]]:
     for feature in FEATURES.values():
         if name in feature.hooks and os.path.isdir(state / feature.state):
             yield load(feature.hooks[name])
-
-
-def _is_given(flag: Flag, value: object) -> bool:
-    return value is False if flag.kind == "off" else value not in (None, False, (), [])
 
 
 def load(name: str) -> Callable[..., Any]:

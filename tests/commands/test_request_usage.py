@@ -13,66 +13,33 @@ INVALID = {
     "no PATH": ([], "missing argument PATH; usage: `xapi request [METHOD] PATH [ITEM]...`"),
     "METHOD alone": (["GET"], "missing PATH after GET"),
     "CONNECT": (["connect", "/a"], "xapi does not send CONNECT requests"),
-    "TRACE": (["TRACE", "/a"], "xapi does not send TRACE requests"),
     "an unexpected argument": (["/a", "CANARY"], "argument 2 is not an ITEM (not shown: it may be a secret)"),
-    "an unexpected argument after METHOD": (["GET", "/a", "b=1", "CANARY"], "argument 4 is not an ITEM"),
-    "a URL as an ITEM": (["/a", "https://CANARY.test/"], "argument 2 is not an ITEM"),
     "an unknown option": (["/a", "--pasword=CANARY"], "unknown option --pasword; "),
-    "an unknown short option": (["/a", "-ZCANARY"], "unknown option -Z; see `xapi request --help`"),
     "two methods": (["GET", "/a", "-X", "POST"], "METHOD is GET, but -X is POST"),
     "a value for a switch": (["/a", "--form=CANARY"], "--form does not take a value"),
     "an option without its value": (["/a", "-d"], "-d requires a value"),
     "invalid JSON": (["/a", "b:={CANARY"], "argument 2 (b) has a value that is not valid JSON"),
-    "NaN": (["/a", "b:=NaN"], "argument 2 (b) has a value that is not valid JSON"),
     "a field twice": (["/a", "b=CANARY", "b=2"], "the field b is given twice"),
-    "JSON in a form": (["/a", "--form", "b:=1"], "a form cannot have JSON fields"),
-    "a path that is not closed": (["/a", "b[c=CAN"], "invalid field name 'b[c': expected ] at the end"),
-    "contradictory fields": (["/a", "b=CAN", "b[c]=CAN"], "'b[c]' requires 'b' to be an object, but it is a string"),
     "a header from a missing file": (["/a", "X:@missing"], "cannot read missing: No such file or directory"),
     "a parameter from a binary file": (["/a", "q==@/bin/sh"], "/bin/sh is not valid UTF-8"),
     "a header from an endless file": (["/a", "X:@/dev/zero"], "/dev/zero is too large for a header"),
-    "stdin for two values": (["/a", "X:@-", "a=@-"], "stdin is used more than once (@-)"),
-    "JSON with an upload": (["/a", "b:=1", "c@file"], "a request with uploads cannot have JSON fields"),
     "-d twice": (["/a", "-d", "CANARY", "-d", "CANARY"], "-d is given twice; give the whole body once"),
     "-d and fields": (["/a", "-d", "CANARY", "b=1"], "-d cannot be combined"),
-    "-d and an upload": (["/a", "-d", "CANARY", "b@file"], "-d cannot be combined"),
-    "-d and --form": (["/a", "-d", "CANARY", "--form"], "--form cannot be combined with -d"),
-    "-d without a file": (["/a", "-d", "@"], "-d has no file name after its @"),
     "a missing file": (["/a", "-d", "@missing"], "cannot read missing: No such file or directory"),
-    "a directory as a body": (["/a", "-d", "@."], "cannot read .: Is a directory"),
-    "a missing upload": (["/a", "b@missing"], "cannot read missing: No such file or directory"),
-    "a missing field": (["/a", "b=@missing"], "cannot read missing: No such file or directory"),
     "a binary field": (["/a", "b=@binary"], "binary is not valid UTF-8"),
-    "a file with invalid JSON": (["/a", "b:=@file"], "the field b has a value that is not valid JSON"),
     "stdin twice": (["/a", "b=@-", "c=@-"], "stdin is used more than once"),
     "an upload with a Content-Type": (
         ["/a", "b@file", "Content-Type:text/plain"],
         "an upload sets its own Content-Type",
     ),
     "a header without a colon": (["/a", "-H", "CANARY"], "-H has a header without a colon"),
-    "a header name with a space": (["/a", "-H", "X Y: CANARY"], "-H is a header with an invalid name"),
     "a line break in a header": (["/a", "X-A:b\r\nX-CANARY: c"], "the header X-A has a control character (U+000D)"),
-    "an escape in a header": (["/a", "-H", "X-A: \x1bCANARY"], "the header X-A has a control character (U+001B)"),
-    "Content-Length": (["/a", "Content-Length:5"], "the header Content-Length is set by xapi"),
-    "Transfer-Encoding": (
-        ["/a", "transfer-encoding:chunked"],
-        "the header transfer-encoding is set by xapi",
-    ),
-    "Connection": (["/a", "-H", "Connection: close"], "the header Connection is set by xapi"),
-    "Proxy-Authorization": (
-        ["/a", "Proxy-Authorization:CANARY"],
-        "the header Proxy-Authorization is set by xapi",
-    ),
-    "no Host": (["/a", "Host:"], "the header Host cannot be removed"),
     "--retry": (["/a", "--retry", "x"], "--retry: 'x' is not valid; use a number from 0 to 100"),
-    "--retry below 0": (["/a", "--retry", "-1"], "--retry: '-1' is not valid; use a number from 0 to 100"),
     "--error-body": (
         ["/a", "--error-body", "file"],
         "--error-body: 'file' is not one of 'stdout', 'stderr', 'none'; see `xapi request --help`",
     ),
     "--timeout": (["/a", "--timeout", "0"], "--timeout: '0' is not a valid duration"),
-    "--max-time": (["/a", "--max-time", "nan"], "--max-time: 'nan' is not a valid duration"),
-    "--storage": (["/a", "--storage", "disk"], "--storage: 'disk' is not a valid storage"),
     "a base URL with user info": (["/a", "--base-url", "http://u:CANARY@h"], "base URL has user info before its host"),
     "a missing profile": (["/a", "-p", "nope"], "nope"),
     "the same file twice": (["/a", "-o", "x", "--meta", "x"], "-o and --meta are the same file"),
@@ -80,18 +47,13 @@ INVALID = {
 }
 
 
-@pytest.mark.parametrize("flags", [[]])
 @pytest.mark.parametrize("kind", INVALID)
-def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
-    xapi: Xapi, tmp_path: Path, kind: str, flags: list[str]
-) -> None:
+def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(xapi: Xapi, tmp_path: Path, kind: str) -> None:
     args, message = INVALID[kind]
-    if (flags and "missing file" in message) or (flags and (kind in CURL_READS)):
-        return  # curl will report the error
     (tmp_path / "file").write_text("text")
     (tmp_path / "binary").write_bytes(b"\xff")
     with Server([serve(OK)]) as server:
-        outcome = xapi("request", *args, *flags, env=bearing(server), cwd=tmp_path)
+        outcome = xapi("request", *args, env=bearing(server), cwd=tmp_path)
 
     assert (outcome.code, outcome.out, server.received) == (2, "", [])
     assert outcome.err.startswith("xapi: error: ")
@@ -100,16 +62,6 @@ def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
     assert outcome.err.rstrip("\n").isprintable()
     assert "CANARY" not in outcome.err
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"file", "binary"}
-
-
-# read by curl when the printed command runs, not by xapi
-CURL_READS = {
-    "an option without its value",
-    "-d without a file",
-    "a missing file",
-    "a directory as a body",
-    "a missing upload",
-}
 
 
 @pytest.mark.parametrize(("missing", "message"), [("XAPI_BASE_URL", "no base URL"), ("XAPI_USERNAME", "no username")])

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
-from xapi_cli.commands.request import Request
 from xapi_cli.context import Context
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.request.plan import Plan
 from xapi_cli.system.render import printable
 
 BASE = "https://api.test/v1"
@@ -37,10 +37,10 @@ def test_any_arguments_lead_only_to_the_api(
     context: Context, args: list[str], headers: list[str], data: str | None, form: bool
 ) -> None:
     try:
-        request = Request(context, RequestOptions(args, headers=headers, data=data, form=form))
+        plan = Plan(context, RequestOptions(args, headers=headers, data=data, form=form))
     except UsageError as error:
         assert str(error) == printable(str(error))
         assert "canary" not in str(error)
     else:
-        assert urls.same_origin(request.url, BASE)
-        assert request.url.isascii()
+        assert urls.same_origin(plan.url, BASE)
+        assert plan.url.isascii()

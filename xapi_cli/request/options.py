@@ -78,7 +78,6 @@ class RequestOptions(NamedTuple):
     follow: Annotated[
         bool, Flag(("--no-follow",), "Do not follow redirects; exit with code 3.", _RESPONSE, kind="off")
     ] = True
-    retries: int = 0  # of the setting
     check_status: Annotated[
         bool, Flag(("--no-check-status",), "Exit with code 0 for any status except 401.", _ERRORS, kind="off")
     ] = True
@@ -96,14 +95,6 @@ class RequestOptions(NamedTuple):
 
     def __repr__(self) -> str:
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
-
-    def error_body(self, *, has_json_messages: bool = False, prints_items: bool = False) -> ErrorBody:
-        """Return where to write the body of a 4xx or 5xx response; with JSON messages, to stderr only if requested."""
-        if self.errors_to:
-            return self.errors_to
-        if prints_items:  # stdout contains items or results
-            return "none" if has_json_messages else "stderr"
-        return "stdout"
 
 
 ROWS: Mapping[str, Flag] = {

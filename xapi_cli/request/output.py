@@ -1,24 +1,25 @@
 """Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from xapi_cli.errors import UNAUTHORIZED, ExpectationFailed
+from xapi_cli.request.media_types import media_type
 from xapi_cli.request.options import ErrorBody
-from xapi_cli.request.reason import reason
+from xapi_cli.request.status_errors import reason
+from xapi_cli.system.files import Replacement, writing
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
 if TYPE_CHECKING:
-    from xapi_cli.http.messages import Headers, Response
+    from xapi_cli.http.messages import Response
     from xapi_cli.request.verbose import VerboseLog
 
 _MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _MAX_BEGINNING = 16 * 1024  # bytes
-_WRITTEN_AT_ONCE = 64 * 1024  # characters
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
 
@@ -28,17 +29,43 @@ class File(Protocol):
     name: str
     count: int
 
-    def accepts(self, status: int) -> bool:
-        """Return whether the file receives the body of a response with *status*."""
-
-    def begin(self, status: int, fields: "Headers") -> None:
-        """Prepare for the body of a response with the header *fields*."""
-
     def write(self, data: bytes) -> None:
         """Append *data*."""
 
     def commit(self) -> None:
         """Complete the file."""
+
+
+class OutputFile:
+    """The file *name*, which `commit` replaces with what was written; a target that is not a regular file is written.
+
+    The methods raise OutputError, which names the file.
+    """
+
+    count = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._new = Replacement(name)
+
+    def open(self) -> None:
+        """Open the file; a failure needs no cleanup."""
+        with writing(self.name):
+            self._new.open()
+
+    def write(self, data: bytes) -> None:
+        """Append *data* to the file."""
+        with writing(self.name):
+            self._new.write(data)
+
+    def commit(self) -> None:
+        """Replace the content of the file with the data written."""
+        with writing(self.name):
+            self._new.commit()
+
+    def close(self) -> None:
+        """Close the file; without `commit`, nothing has changed."""
+        self._new.close()
 
 
 class Filter(Protocol):
@@ -53,13 +80,6 @@ class Filter(Protocol):
         """Pass what is left to *write*, after the last body."""
 
 
-class Recorder(Protocol):
-    """What needs a copy of the body of a success."""
-
-    def recorded(self, chunks: Iterator[bytes], content_type: str) -> Iterator[bytes]:
-        """Yield *chunks*, and keep a copy."""
-
-
 @dataclass
 class ResponseOutput:
     """The output of one response: *file* receives the body of a success; *error_body* applies to failures."""
@@ -70,7 +90,7 @@ class ResponseOutput:
     error_body: ErrorBody = "stdout"
     writes_errors_to_file: bool = False
     filter: "Filter | None" = None  # for the body of a success; with writes_errors_to_file, and of a failure
-    expectations: "Recorder | None" = None  # of the body of a success
+    record: "Callable[[Iterator[bytes], str], Iterator[bytes]] | None" = None  # copies the body of a success
     log: "VerboseLog | None" = None  # of -vv, which shows bodies
     beginning: bytes = b""  # of the body of a failure, for its message
     size: int = 0  # bytes of the body after content decoding; of a resumed one, in all responses
@@ -80,6 +100,11 @@ class ResponseOutput:
         """Write the headers of *response*, if they are included, and its body; see `write_body`."""
         self.write_headers(response)
         self.write_body(response, body)
+
+    def write_failure(self, response: "Response", body: Iterable[bytes]) -> None:
+        """Write the *body* of *response*, which is not what the user waits for, where that of an error goes."""
+        self.write_headers(response)
+        self._write_error(response, self._counted(body, is_failure=False))
 
     def write_body(self, response: "Response", body: Iterable[bytes] | None = None) -> None:
         """Read the body of *response* to its end, or take *body* if that was done, and write it to its destination.
@@ -93,14 +118,20 @@ class ResponseOutput:
         if self.log is not None:
             source = self.log.recorded(source)
         chunks = self._counted(source, is_failure=response.status >= 400)
-        if self.expectations is not None and 200 <= response.status < 300:
-            chunks = self.expectations.recorded(chunks, response.headers.get("Content-Type"))
+        if self.record is not None and response.is_success:
+            chunks = self.record(chunks, response.headers.get("Content-Type"))
         is_error = self._is_error(response.status)
         if self.filter is not None and not is_error:
             self._write_filtered(self.filter, response, chunks)
-        elif self.file is not None and self._goes_to_file(response) and self.file.accepts(response.status):
+        elif self.file is not None and self._goes_to_file(response):
             self._write_to_file(self.file, response, chunks)
-        elif not is_error or self.error_body == "stdout":
+        elif is_error:
+            self._write_error(response, chunks)
+        else:
+            self._write_to_stdout(response, chunks)
+
+    def _write_error(self, response: "Response", chunks: Iterator[bytes]) -> None:
+        if self.error_body == "stdout":
             self._write_to_stdout(response, chunks)
         elif self.error_body == "stderr":
             self._write_to_stderr(response, chunks)
@@ -111,10 +142,10 @@ class ResponseOutput:
     def _write_filtered(self, jq: "Filter", response: "Response", chunks: Iterator[bytes]) -> None:
         file = self.file if self._goes_to_file(response) else None
         is_file = file is not None or self.terminal.stdout_is_file
-        with self._receiving(response, shows_progress=is_file) as advance:
-            write, content_type = self.result_writer(file), response.headers.get("Content-Type")
+        write, content_type = self.result_writer(file), response.headers.get("Content-Type")
+        with self._progress(response, chunks, is_shown=is_file) as chunks:
             _check_not_html(content_type, chunks)
-            jq.apply(_recorded(chunks, advance), write, content_type)
+            jq.apply(chunks, write, content_type)
             jq.finish(write)
         if file is not None:
             file.commit()
@@ -127,11 +158,7 @@ class ResponseOutput:
             return write
         from xapi_cli.request.display import result_lines
 
-        def write_shown(lines: bytes) -> None:
-            for part in _joined(result_lines(lines, colors=self.stdout_colors)):
-                write(part)
-
-        return write_shown
+        return lambda lines: write(_encoded("".join(result_lines(lines, colors=self.terminal.style.enabled))))
 
     def destination(self, file: "File | None") -> Callable[[bytes], None]:
         """Return the function that writes to *file* or else to stdout."""
@@ -143,11 +170,6 @@ class ResponseOutput:
             self.written += len(data)
 
         return write
-
-    @property
-    def stdout_colors(self) -> bool:
-        """Whether a body and headers on stdout are colored."""
-        return self.terminal.stdout_is_terminal and self.terminal.style.enabled
 
     def _is_error(self, status: int) -> bool:
         """Return whether the body of a response is that of an error, or of a redirect that was not followed."""
@@ -174,27 +196,24 @@ class ResponseOutput:
             return
         status_line = b"HTTP/%s %d %s" % (response.version, response.status, response.reason)
         lines = [status_line.rstrip(), *(name + b": " + value for name, value in response.headers.raw), b""]
-        if self.terminal.stdout_is_terminal:
-            self.terminal.print("\n".join(self._colored(lines)))
-        else:
+        if not self.terminal.stdout_is_terminal:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
-
-    def _colored(self, lines: Sequence[bytes]) -> Iterator[str]:
+            return
         from xapi_cli.request.verbose import colored_header, colored_status_line
-        from xapi_cli.system.style import Style
 
-        style = Style(enabled=self.stdout_colors)
-        for index, line in enumerate(lines):
-            color = colored_header if index else colored_status_line
-            yield color(printable(line.decode("utf-8", "backslashreplace")), style)
+        first, *others = (printable(line.decode("utf-8", "backslashreplace")) for line in lines)
+        style = self.terminal.style
+        self.terminal.print(
+            "\n".join([colored_status_line(first, style), *(colored_header(line, style) for line in others)])
+        )
 
     def _write_to_stdout(self, response: "Response", chunks: Iterator[bytes]) -> None:
         if self.terminal.stdout_is_terminal:
-            for text in self._displayed(response, chunks, colors=self.stdout_colors):
-                self.terminal.write(text.encode("utf-8", "backslashreplace"))
+            for text in self._displayed(response, chunks, colors=self.terminal.style.enabled):
+                self.terminal.write(_encoded(text))
             return
-        with self._receiving(response, shows_progress=self.terminal.stdout_is_file) as advance:
-            for chunk in _recorded(chunks, advance):
+        with self._progress(response, chunks, is_shown=self.terminal.stdout_is_file) as chunks:
+            for chunk in chunks:
                 self.terminal.write(chunk)
 
     def _write_to_stderr(self, response: "Response", chunks: Iterator[bytes]) -> None:
@@ -202,7 +221,7 @@ class ResponseOutput:
         last = b"\n"
         if self.terminal.stderr_is_terminal:
             texts = self._displayed(response, chunks, colors=self.terminal.stderr_style.enabled)
-            chunks = (text.encode("utf-8", "backslashreplace") for text in texts)
+            chunks = map(_encoded, texts)
         for chunk in chunks:
             self.terminal.write_result_to_stderr(chunk)
             last = chunk[-1:] or last
@@ -219,17 +238,16 @@ class ResponseOutput:
             content_type=response.headers.get("Content-Type"),
             length=_decoded_length(response),
         )
-        if self.expectations is not None:
+        if self.record is not None:
             for _ in chunks:  # the rest of a binary body: it is checked as a whole
                 pass
 
     def _write_to_file(self, file: "File", response: "Response", chunks: Iterator[bytes]) -> None:
-        file.begin(response.status, response.headers)
         before, size_before, self.written = file.count, self.size, 0
         write = self.destination(file)
         started = time.monotonic()
-        with self._receiving(response, shows_progress=True, before=before) as advance:
-            for chunk in _recorded(chunks, advance):
+        with self._progress(response, chunks, before=before) as chunks:
+            for chunk in chunks:
                 write(chunk)
         seconds = time.monotonic() - started
         file.commit()
@@ -257,66 +275,40 @@ class ResponseOutput:
         self.terminal.note(f"wrote {file.name}: {what}{size(before + self.written)}{resumed} in {seconds:.1f} s{rate}")
 
     @contextmanager
-    def _receiving(
-        self, response: "Response", *, shows_progress: bool, before: int = 0
-    ) -> Iterator[Callable[[int], None]]:
-        """Show the progress of the body on a terminal, after *before* bytes; yield what takes the size of each part."""
-        if not (shows_progress and self.terminal.shows_progress):
-            yield _ignore_size
+    def _progress(
+        self, response: "Response", chunks: Iterator[bytes], *, is_shown: bool = True, before: int = 0
+    ) -> Iterator[Iterator[bytes]]:
+        """Yield *chunks*, whose progress a terminal shows, after *before* bytes, for a `with` block."""
+        if not (is_shown and self.terminal.shows_progress):
+            yield chunks
             return
         from xapi_cli.system.progress import Transfer
 
         length = _decoded_length(response)
-        total = None if length is None else before + length
-        with self.terminal.during(Transfer("received", total, before)) as transfer:
-            yield transfer.advance
+        with self.terminal.during(
+            Transfer("received", None if length is None else before + length, before)
+        ) as transfer:
+
+            def received() -> Iterator[bytes]:
+                for chunk in chunks:
+                    yield chunk
+                    transfer.advance(len(chunk))
+
+            yield received()
 
 
 def _check_not_html(content_type: str, chunks: Iterator[bytes]) -> None:
-    """Raise ExpectationFailed, with its title, if the body is a page and no JSON."""
-    kind = content_type.partition(";")[0].strip().lower()
-    if "html" not in kind:
-        return
-    beginning = b""
-    for chunk in chunks:
-        beginning += chunk
-        if len(beginning) >= _MAX_BEGINNING:
-            break
-    title = reason(beginning, kind)
-    raise ExpectationFailed(
-        f"the response is {kind}, not JSON" + (f" ({title})" if title else ""), hint="check the base URL and the path"
-    )
+    """Raise ExpectationFailed, with its title, if the body is a page and not JSON."""
+    if "html" in (kind := media_type(content_type)):
+        title = reason(next(chunks, b""), kind)
+        raise ExpectationFailed(
+            f"the response is {kind}, not JSON" + (f" ({title})" if title else ""),
+            hint="check the base URL and the path",
+        )
 
 
-def _ignore_size(count: int) -> None:
-    pass
-
-
-def _recorded(chunks: Iterator[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield *chunks*, and pass the size of each to *advance* when the next one is requested."""
-    if advance is _ignore_size:
-        return chunks
-
-    def recorded() -> Iterator[bytes]:
-        for chunk in chunks:
-            yield chunk
-            advance(len(chunk))
-
-    return recorded()
-
-
-def _joined(texts: Iterator[str]) -> Iterator[bytes]:
-    """Yield *texts* as bytes, many at a time."""
-    waiting: list[str] = []
-    count = 0
-    for text in texts:
-        waiting.append(text)
-        count += len(text)
-        if count >= _WRITTEN_AT_ONCE:
-            yield "".join(waiting).encode("utf-8", "backslashreplace")
-            waiting, count = [], 0
-    if waiting:
-        yield "".join(waiting).encode("utf-8", "backslashreplace")
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
 
 
 def elapsed(response: "Response") -> float:

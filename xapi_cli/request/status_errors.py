@@ -1,6 +1,9 @@
-"""The failure for the status of a response, and what a failure concerns."""
+"""The failure for the status of a response, with the reason that the API gives, and what a failure concerns."""
 
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
 from xapi_cli.errors import UNAUTHORIZED, RedirectError, ServerStatusError, TokenRejected, XapiError
@@ -19,26 +22,16 @@ _CLIENT_HINTS = {
     404: "check the path and the base URL",
 }
 _MAX_SHOWN = 60  # characters of a text of the server
+_MAX_REASON = 300  # characters
+_MAX_BODY = 64 * 1024  # bytes, of which the reason can come
+# RFC 6749, section 5.2 (error_description, error), RFC 9457 (detail, title), and usual names, the best first
+_NAMES = ("message", "error_description", "error", "detail", "title", "errors", "errorMessage", "msg", "reason")
+_OF_PROBLEM = ("detail", "title", *_NAMES)
+_TITLE = re.compile(r"<title[^<>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 _SERVER_HINTS = {
     501: "the server does not support the method; check METHOD",
     505: "the server does not support HTTP/1.1",
 }
-
-
-class LastResponse:
-    """The last response, *outcome*; it is closed when the next one arrives."""
-
-    outcome: Outcome | None = None
-
-    def take(self, outcome: Outcome) -> None:
-        """Make *outcome* the last response."""
-        self.close()
-        self.outcome = outcome
-
-    def close(self) -> None:
-        """Close the response."""
-        if self.outcome is not None:
-            self.outcome.response.close()
 
 
 def status_error(
@@ -56,9 +49,7 @@ def status_error(
     response = outcome.response
     if errors.of_status(response.status) is None:
         return None
-    from http import HTTPStatus  # a success needs neither of the two
-
-    from xapi_cli.request.reason import reason
+    from http import HTTPStatus  # a success does not need it
 
     where, phrase = displayed_without_query(response.request.url), _phrase(response)
     message = f"{response.request.method} {where} responded with {response.status}{phrase}"
@@ -131,3 +122,44 @@ def _hint(outcome: Outcome) -> str | None:
         raw_headers, method = outcome.response.raw_headers, outcome.response.request.method
         return retry.rate_limit_hint(raw_headers, method, is_explained=outcome.refused_retry is not None)
     return _CLIENT_HINTS.get(outcome.response.status)
+
+
+def reason(body: bytes, content_type: str = "") -> str | None:
+    """Return the reason that the API gives in *body* for a failure, or None if there is none.
+
+    That is the first text in the usual members of a JSON object, the title of an HTML page, or the first line of text:
+    untrusted text, made printable, in one line of limited length. The caller redacts secrets.
+    """
+    if len(body) > _MAX_BODY and "json" in content_type:
+        return None
+    text = body[:_MAX_BODY].decode("utf-8", "replace").removeprefix("\ufeff").strip()
+    if not text or "\0" in text:
+        return None
+    if text[0] in "{[":
+        try:
+            names = _OF_PROBLEM if "problem+json" in content_type else _NAMES
+            found = next(_texts(json.loads(text), names), None)
+        except (ValueError, RecursionError):
+            found = None
+    elif "html" in content_type or text[:15].lower().startswith(("<!doctype", "<html")):
+        from html import unescape
+
+        title = _TITLE.search(text)
+        found = unescape(title[1]) if title else None
+    elif text.startswith("<") or content_type.startswith(("image/", "audio/", "video/", "application/octet-stream")):
+        found = None
+    else:
+        found = text.splitlines()[0]
+    words = " ".join(found[: 4 * _MAX_REASON].split()) if found else ""
+    return shortened(words, _MAX_REASON) or None
+
+
+def _texts(value: Any, names: Sequence[str], depth: int = 3) -> Iterator[str]:
+    """Yield the texts that may be the reason in a JSON *value*, the best first."""
+    if isinstance(value, str) and value.strip():
+        yield value
+    elif isinstance(value, list) and value and depth:
+        yield from _texts(value[0], names, depth - 1)
+    elif isinstance(value, dict) and depth:
+        for name in names:
+            yield from _texts(value.get(name), names, depth - 1)

@@ -106,7 +106,7 @@ def test_curl_sends_the_same_nested_fields_and_values_from_files(xapi: Xapi, san
     (tmp_path / "text").write_bytes(" it's é \r\n\n".encode())
     (tmp_path / "json").write_text("[1.10, 1e400]")
     env = bearing(sandbox)
-    args = [ECHO, "a[b][]=x", "a[b][2]:=1.10", "a[c]:=@json", r"d\[\]=@text", "e:=[1]", "e[]=2"]
+    args = [ECHO, "a[b][]=x", "a[b][]:=1.10", "a[c]:=@json", "d[]=@text"]
     args += ["X-One:@text", "q==@text", "X-Two:1", "x-two:", "X-Three:1", "X-Three:", "X-Three:3"]
 
     there = _run(xapi, _command(xapi, *args, env=env, cwd=tmp_path), env, tmp_path)

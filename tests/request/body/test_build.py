@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xapi_cli.context import Context
 from xapi_cli.errors import UsageError
-from xapi_cli.request import combinations
 from xapi_cli.request.body.build import FORM, JSON, build
 from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body
 from xapi_cli.request.items import Field, Items, parse
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.request.plan import Plan
 
 BIG = IN_MEMORY + CHUNK + 7
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -125,11 +126,6 @@ def test_values_come_from_files(tmp_path: Path) -> None:
     assert b"".join(made("a=@-", "b=c", stdin=piped(b"x"), form=True)) == b"a=x&b=c"
 
 
-def _checked_and_built(items: Items, data: str | None, *, form: bool) -> Body | None:
-    combinations.check(RequestOptions([], data=data, form=form), items, None)
-    return build(items, data=data, form=form, stdin=no_stdin)
-
-
 @pytest.mark.parametrize(
     ("args", "data", "form", "message"),
     [
@@ -172,8 +168,10 @@ def test_an_invalid_combination_is_rejected_before_anything_is_read(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    context = Context({"XAPI_BASE_URL": "https://api.test", "XAPI_CONFIG_DIR": "/nonexistent"})
+    options = RequestOptions(["/", *args], data=data, form=form)
     with pytest.raises(UsageError) as caught:
-        _checked_and_built(parse(args), data, form=form)
+        build(Plan(context, options).items, data=data, form=form, stdin=no_stdin)
 
     assert caught.value.message == message
     assert "CAN" not in str(caught.value)

@@ -21,7 +21,7 @@ from xapi_cli.features.batch.results import Result, Tally, Task, error_line, res
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http import retry
 from xapi_cli.http.send import Call
-from xapi_cli.request.reason import reason
+from xapi_cli.request.status_errors import reason
 from xapi_cli.system.files import Replacement, writing
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import counted, printable

@@ -51,7 +51,7 @@ class _Command:
         self._headers = [header for header in plan.items.headers if header not in defaults]
         self._sends_token = not authorization.is_set_by_user(plan.items.headers)
         self._file = None if plan.options.output == "-" else plan.options.output
-        self._retries = plan.options.retries if self._method in retry.IDEMPOTENT else 0
+        self._retries = self._settings.retry if self._method in retry.IDEMPOTENT else 0
         # it would send the body and the user's headers to any host, and a method of --request after any redirect
         self._has_own_data = self._has_body or bool(self._headers)
         self._follows = plan.options.follow and self._method in ("GET", "HEAD") and not self._has_own_data

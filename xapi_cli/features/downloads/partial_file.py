@@ -46,8 +46,6 @@ class PartialFile:
     can be resumed, and deleted otherwise. The methods raise OutputError, which names the file.
     """
 
-    advice = "run the command again, because the server cannot resume it"  # if nothing is kept
-
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.count = 0  # bytes in the part
@@ -94,11 +92,6 @@ class PartialFile:
             self._salt, self._etag, self.count = record.salt, record.etag, found
         else:
             self.discarded = f"{printable(self.name)}.part cannot be continued; {size(found)} discarded"
-
-    @staticmethod
-    def accepts(status: int) -> bool:
-        """Return whether the body of a response with *status* is, or continues, the file."""
-        return 200 <= status < 300
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:

@@ -26,7 +26,7 @@ def prepare(plan: "Plan", resume: bool) -> None:
         if name.lower() in _RANGE_HEADERS:
             raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
     plan.open_output = _open
-    plan.exchange_by("--continue", _download)
+    plan.exchange_by("--continue", _exchange)
 
 
 def _open(sending: Any, stack: "ExitStack") -> PartialFile:
@@ -38,11 +38,20 @@ def _open(sending: Any, stack: "ExitStack") -> PartialFile:
 
 def _source(sending: Any) -> str:
     """Return all that the content of the file depends on, including secrets: URL, account and headers."""
-    context, request = sending.context, sending.request
-    headers = [(name.lower(), value) for name, value in request.items.headers]
+    context, plan = sending.context, sending.plan
+    headers = [(name.lower(), value) for name, value in plan.items.headers]
     # a renewed token of an account changes nothing
     account = None if sending.tokens is None else context.supplied_token() or context.identity
-    return json.dumps([request.url, account, headers])
+    return json.dumps([plan.url, account, headers])
+
+
+def _exchange(sending: Any) -> None:
+    try:
+        _download(sending)
+    except BaseException as error:
+        if kept := sending.file.kept:
+            sending.add_remainder(error, f"run the same command again to resume ({kept})")
+        raise
 
 
 def _download(sending: Any) -> None:
@@ -75,6 +84,7 @@ def _download(sending: Any) -> None:
             output.write(response)
             return
         try:
+            file.begin(response.status, response.headers)
             output.write_body(response)
         except NetworkError as error:
             outcome = sender.resume(rest(), error)

@@ -12,7 +12,7 @@ from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.csv_table import CsvTable
 from xapi_cli.request.json_values import InvalidValue, dumps, loads
 from xapi_cli.request.media_types import codec_of, media_type
-from xapi_cli.request.reason import reason
+from xapi_cli.request.status_errors import reason
 from xapi_cli.system.render import counted
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ def _open_filter(text: str, sending: Any, stack: "ExitStack") -> None:
     found = Filter(
         text,
         sending.context.environ,
-        for_items=sending.request.plan.filters_items,
+        for_items=sending.plan.filters_items,
         encode="tojson" if is_shown else "tostring",
     )
     stack.callback(found.close)
@@ -52,8 +52,9 @@ def _open_filter(text: str, sending: Any, stack: "ExitStack") -> None:
 def _open_expectations(texts: Sequence[str], sending: Any, stack: "ExitStack") -> None:
     from xapi_cli.features.jq.expect import Expectations
 
-    sending.output.expectations = Expectations(texts, sending.context.environ, stack)
-    sending.checks.append(sending.output.expectations.check)
+    expectations = Expectations(texts, sending.context.environ, stack)
+    sending.output.record = expectations.recorded
+    sending.checks.append(expectations.check)
 
 
 def _wait(plan: "Plan", text: str, every: str | None) -> None:

@@ -128,7 +128,7 @@ class Pages:
         if self._indents:
             from xapi_cli.request.display import indented
 
-            items = ["".join(indented(item, colors=self._output.stdout_colors)) for item in items]
+            items = ["".join(indented(item, colors=self._output.terminal.style.enabled)) for item in items]
         if self._options.slurp and items:
             self._write_text(("," if self._progress.items else "[") + ",".join(items))
         elif items:

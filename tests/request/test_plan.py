@@ -1,9 +1,9 @@
 import pytest
 
-from xapi_cli.commands.request import Request
 from xapi_cli.context import Context
 from xapi_cli.errors import UsageError
 from xapi_cli.request.options import RequestOptions
+from xapi_cli.request.plan import Plan
 
 ENVIRON = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "canary", "XAPI_CONFIG_DIR": "/nonexistent"}
 
@@ -21,7 +21,7 @@ ENVIRON = {"XAPI_BASE_URL": "https://api.test", "XAPI_TOKEN": "canary", "XAPI_CO
 )
 def test_invalid_arguments_are_reported_before_the_request_runs(options: RequestOptions) -> None:
     with pytest.raises(UsageError):
-        Request(Context(ENVIRON), options)
+        Plan(Context(ENVIRON), options)
 
 
 def test_the_repr_contains_no_secret() -> None:
