@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 export PIP_QUIET := 2
 export PIP_ROOT_USER_ACTION := ignore
-unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 
 .DELETE_ON_ERROR:
 .PHONY: demo test check format test-all test-newest test-lowest test-windows bench docs release clean help
@@ -96,6 +96,7 @@ $(READY): requirements-dev.txt
 	$(call new-environment,$(VENV))
 	@$(VENV)/bin/pip install --require-hashes -r requirements-dev.txt
 	@$(VENV)/bin/pip install --no-deps --no-build-isolation --editable .
+	@$(VENV)/bin/pytest --collect-only --quiet >/dev/null || true  # compiles the tests, which each worker would do at the first run
 	@touch $@
 
 $(DEMO): requirements.txt

@@ -24,7 +24,7 @@ _MEMORY = Path("/dev/shm")
 _NEEDED = 4 * 2**30  # free bytes
 
 # Every run uses the same examples.
-settings.register_profile("xapi", deadline=None, derandomize=True, database=None)
+settings.register_profile("xapi", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.load_profile("xapi")
 
 

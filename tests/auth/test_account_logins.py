@@ -148,7 +148,7 @@ def test_the_wait_for_a_login_in_progress_is_bounded(world: World, is_explicit: 
     with lock, pytest.raises(TimeoutExpired, match="another xapi process has been logging in as me@"):
         account.log_in(RIGHT, remember=None, origin=TYPED) if is_explicit else account.token()
     assert world.logins == []
-    assert time.monotonic() - deadline < 2
+    assert time.monotonic() - deadline < 20  # not the timeout of a login
 
 
 def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
@@ -158,7 +158,7 @@ def test_a_logout_during_a_login_is_not_undone(world: World) -> None:
 
     assert account.token(fresh=True).access_token == "token1"
     assert world.stored is None
-    assert account.repository.index.accounts() == ([], False)
+    assert account.repository.index.accounts() == ([], [])
     assert world.warnings == ["the account was logged out in the meantime, so the new token is not stored"]
     with pytest.raises(StoreError, match="logged out during the login"):
         world.account().log_in(RIGHT, remember=None, origin=TYPED)

@@ -1,4 +1,4 @@
-"""The password command, run for real; and whitespace around a password."""
+"""The password command, run for real; and what is unusual about a password."""
 
 import os
 import signal
@@ -107,7 +107,7 @@ def test_output_of_more_than_64_kib_is_an_error_even_if_it_never_ends() -> None:
 def test_a_command_that_hangs_is_killed() -> None:
     with Stopwatch() as watch:
         assert _failure("sleep", "60", limit=0.3) == "password_command 'sleep' timed out after 0 s"
-    assert watch.seconds < 5
+    assert watch.seconds < 30
 
 
 def test_max_time_takes_precedence_over_the_timeout_of_the_command() -> None:
@@ -116,19 +116,19 @@ def test_max_time_takes_precedence_over_the_timeout_of_the_command() -> None:
         pytest.raises(TimeoutExpired, match="did not finish before --max-time expired; raise --max-time"),
     ):
         from_command(("sleep", "60"), PATH, deadline=time.monotonic() + 0.3)
-    assert watch.seconds < 5
+    assert watch.seconds < 30
 
 
 def test_a_child_process_that_keeps_running_causes_no_delay() -> None:
     with Stopwatch() as watch:
-        assert from_command(("sh", "-c", "sleep 5 & echo secret"), PATH) == "secret"
-    assert watch.seconds < 4
+        assert from_command(("sh", "-c", "sleep 40 & echo secret"), PATH) == "secret"
+    assert watch.seconds < 30
 
 
 def test_a_line_that_a_child_process_left_without_a_newline_is_complete_once_the_command_has_exited() -> None:
     with Stopwatch() as watch:
-        assert from_command(("sh", "-c", "sleep 5 & printf secret"), PATH) == "secret"
-    assert watch.seconds < 4
+        assert from_command(("sh", "-c", "sleep 40 & printf secret"), PATH) == "secret"
+    assert watch.seconds < 30
 
 
 def test_a_child_process_that_never_stops_printing_causes_no_delay() -> None:
@@ -155,7 +155,22 @@ def test_a_password_is_never_truncated_however_slowly_it_is_read() -> None:
     assert from_command(_python(code), PATH) == "correct horse"
 
 
-def test_whitespace_that_was_probably_not_meant_to_be_in_a_password_is_named() -> None:
-    assert described("the password from stdin", "pass phrase") == "the password from stdin"
-    for password in ("secret\n", "secret\r", "\u00a0secret"):
-        assert described("the password", password) == "the password, which begins or ends with whitespace"
+@pytest.mark.parametrize(
+    ("password", "unusual"),
+    [
+        ("secret", None),
+        ("pass phrase \u00fc \U0001f511", None),
+        ("secret\n", "ends with a line break"),
+        ("secret\r", "ends with a line break"),
+        ("\ufeffsecret", "begins with a byte order mark"),
+        ("\x1b[200~secret\x1b[201~", "contains the marks of a bracketed paste"),
+        ("sec\u200bret", "contains an invisible character"),
+        ("s\x00e\x00", "contains an invisible character"),
+        ("secret ", "begins or ends with a space"),
+        ("\u00a0secret", "begins or ends with a space"),
+    ],
+)
+def test_what_was_probably_not_meant_to_be_in_a_password_is_named(password: str, unusual: str | None) -> None:
+    text = described("the password from stdin", password)
+
+    assert text == ("the password from stdin" if unusual is None else f"the password from stdin, which {unusual}")

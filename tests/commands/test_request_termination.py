@@ -146,7 +146,7 @@ def test_timeout_limits_each_wait(xapi: Xapi, steps: Sequence[Step]) -> None:
         outcome = xapi("request", "/", "--timeout", "0.5", env=bearing(server))
 
     assert outcome.code in {11, 12}
-    assert watch.seconds < 10
+    assert watch.seconds < 30
     assert outcome.err.count("\n") == 1
     assert server.name in outcome.err
 

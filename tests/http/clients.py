@@ -14,7 +14,7 @@ from xapi_cli.http.httpx_transport import HttpxTransport
 from xapi_cli.http.transport import Transport
 
 CANARY = "hunter2-canary"
-SOON = 5  # seconds; far less than a wait that is aborted, far more than a busy machine needs
+SOON = 30  # seconds; less than a wait that is aborted, far more than a busy machine needs
 EARLY = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nwho?"
 START = b"HTTP/1.1 200 OK\r\n"
 

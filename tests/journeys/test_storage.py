@@ -16,9 +16,7 @@ from xapi_cli.features.sandbox import MASTER, Sandbox
 REMEDY = "`xapi login --storage file`"
 BROKEN = [
     "Unresponsive",
-    "Raising OSError",
     "Raising KeyringLocked",
-    "Raising PanicException",
     "Missing",
     "missing_module.Keyring",
     "keyring.backends.fail.Keyring",

@@ -264,18 +264,14 @@ def test_the_session_bus_is_found_at_its_usual_place(
 
 def test_an_item_of_another_program_is_replaced_and_a_logout_deletes_both(opened: Open, gnome: KeyringSession) -> None:
     service = "xapi:me@example.com@https://api.test"
-    make = (
-        "import secretstorage as s; c = s.get_default_collection(s.dbus_init()); "
-        f"c.create_item('xapi elsewhere', {{'service': {service!r}, 'username': 'me@example.com'}}, b'junk')"
-    )
     store = opened("keyring")
-    gnome.python(make)
+    gnome.add(service, ME.username)
     assert store.read(ME) is None
     store.write(ME, Record(Token("new"), "password"))
     store.probe()
     assert store.read(ME) == Record(Token("new"), "password")
     assert gnome.count("xapi") == 1  # its secret was set
-    gnome.python(make)
+    gnome.add(service, ME.username)
     assert store.delete(ME) is True
     assert gnome.count("xapi") == 0
 

@@ -4,9 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,8 +13,11 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from tests.support.threads import wait_until
+
 if TYPE_CHECKING:
     import secretstorage
+    from jeepney.io.blocking import DBusConnection
 
 _PASSWORD = b"login password"  # stdin is the password, including a newline
 _NEEDED = ("dbus-daemon", "gnome-keyring-daemon")
@@ -26,9 +27,7 @@ class KeyringSession:
     """A session bus and a keyring daemon; *environ* is the environment of a program in that session."""
 
     def __init__(self) -> None:
-        self.home = Path(
-            tempfile.mkdtemp(prefix="xapi-keyring-")
-        )  # short, because the length of socket names is limited
+        self.home = Path(tempfile.mkdtemp(prefix="xapi-keyring-"))  # short, as names of sockets must be
         context = self.home / "run"
         context.mkdir(mode=0o700)
         self._base = {"HOME": str(self.home), "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(context)}
@@ -41,7 +40,7 @@ class KeyringSession:
         assert self._bus.stdout is not None
         address = self._bus.stdout.readline().decode().strip()
         self.environ = {"DBUS_SESSION_BUS_ADDRESS": address, "XDG_RUNTIME_DIR": str(context)}
-        self._daemon = self._started()
+        self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -83,8 +82,8 @@ class KeyringSession:
     def restart(self) -> None:
         """Kill the daemon and start another, which is unlocked."""
         self._daemon.kill()
-        self._daemon.wait(30)
-        self._daemon = self._started()
+        self._daemon.wait()
+        self._start()
 
     def clear(self) -> bool:
         """Delete all items; return False if the daemon is not running or is locked."""
@@ -105,60 +104,51 @@ class KeyringSession:
         with self._collection() as collection:
             return [item.get_label() for item in collection.get_all_items()]
 
-    def python(self, code: str) -> str:
-        """Run *code* in the session and return its output."""
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code],
-            env=self._base | self.environ,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        ).stdout
+    def add(self, service: str, username: str) -> None:
+        """Create an item as another program does, which the backend of keyring finds too."""
+        with self._collection() as collection:
+            collection.create_item("xapi elsewhere", {"service": service, "username": username}, b"junk")
 
     @contextmanager
     def _collection(self) -> "Iterator[secretstorage.Collection]":
-        """Connect to the bus without a new interpreter, which would take longer than most tests."""
         import secretstorage
+
+        with self._connection() as connection:
+            yield secretstorage.get_default_collection(connection)
+
+    @contextmanager
+    def _connection(self) -> "Iterator[DBusConnection]":
         from jeepney.io.blocking import open_dbus_connection
 
         with open_dbus_connection(self.environ["DBUS_SESSION_BUS_ADDRESS"]) as connection:
             connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=30)
-            yield secretstorage.get_default_collection(connection)
+            yield connection
 
-    def _started(self) -> "subprocess.Popen[bytes]":
-        daemon = subprocess.Popen(
+    def _start(self) -> None:
+        self._daemon = subprocess.Popen(
             ["gnome-keyring-daemon", "--unlock", "--components=secrets", "--foreground"],
             env=self._base | self.environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        assert daemon.stdin is not None
-        daemon.stdin.write(_PASSWORD)
-        daemon.stdin.close()
-        self._wait_until_unlocked(daemon)
-        return daemon
+        assert self._daemon.stdin is not None
+        self._daemon.stdin.write(_PASSWORD)
+        self._daemon.stdin.close()
+        wait_until(lambda: not self.lives or self._is_unlocked(), "gnome-keyring is unlocked")
+        assert self.lives
 
-    def _wait_until_unlocked(self, daemon: "subprocess.Popen[bytes]") -> None:
-        code = (
-            # Wait for the owner of the name first: before that, any other call makes the bus start a second daemon.
-            "import secretstorage as s; b = s.dbus_init(); "
-            "import jeepney; m = jeepney.DBusAddress('/org/freedesktop/DBus', 'org.freedesktop.DBus', "
-            "'org.freedesktop.DBus'); r = jeepney.new_method_call(m, 'GetConnectionUnixProcessID', 's', "
-            f"('org.freedesktop.secrets',)); assert b.send_and_get_reply(r).body[0] == {daemon.pid}; "
-            "assert s.check_service_availability(b); assert not s.get_default_collection(b).is_locked()"
-        )
-        end = time.monotonic() + 20
-        while True:
-            try:
-                self.python(code)
-            except subprocess.SubprocessError as error:
-                if daemon.poll() is not None or time.monotonic() > end:
-                    raise AssertionError(f"gnome-keyring does not start: {error}") from error
-                time.sleep(0.1)
-            else:
-                return
+    def _is_unlocked(self) -> bool:
+        import jeepney
+
+        bus = jeepney.DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus")
+        owner = jeepney.new_method_call(bus, "GetConnectionUnixProcessID", "s", ("org.freedesktop.secrets",))
+        # Wait for the owner of the name first: before that, any other call makes the bus start a second daemon.
+        with suppress(Exception), self._connection() as connection:
+            if connection.send_and_get_reply(owner).body[0] == self.pid:
+                with self._collection() as collection:
+                    return not collection.is_locked()
+        return False
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ RUNS: list[tuple[Invocation, tuple[bytes, int]]] = [
 def test_a_program_is_run_for_its_output(program: Invocation, result: tuple[bytes, int]) -> None:
     started = time.monotonic()
     assert run(program, 20) == result
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("in_background", [False, True])

@@ -15,6 +15,7 @@ from typing import Any, get_args
 from typer.main import get_command
 
 import xapi_cli
+from tests.support.forks import Forks
 from tests.support.program import Xapi
 from tests.support.servers import Server, request, send
 from tests.tools.manual import commands
@@ -42,9 +43,9 @@ _VALUES = {
 }
 
 
-def surface() -> str:
+def surface(forks: Forks | None = None) -> str:
     """Return the text of `.surface`."""
-    names = {*_commands(), *_settings(), *_errors(), *_library(), *_outputs()}
+    names = {*_commands(), *_settings(), *_errors(), *_library(), *_outputs(forks)}
     return "".join(f"{line}\n" for line in sorted(names))
 
 
@@ -122,12 +123,12 @@ def _library() -> Iterator[str]:
 # inputs and outputs
 
 
-def _outputs() -> Iterator[str]:
+def _outputs(forks: Forks | None) -> Iterator[str]:
     yield from (f"input batch field {key}" for key in KEYS)
     for field, values in _VALUES.items():
         yield from (f"output {field} value {value}" for value in values)
     with tempfile.TemporaryDirectory(prefix="xapi-") as directory, Sandbox() as sandbox:
-        xapi = Xapi(Path(directory) / "home")
+        xapi = Xapi(Path(directory) / "home", forks)
         try:
             yield from _of_commands(xapi, sandbox)
             yield from _of_batch(xapi)

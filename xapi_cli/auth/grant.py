@@ -1,6 +1,7 @@
 """The password grant (RFC 6749, section 4.3): one request, a token or an error; and a probe of its endpoint."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,11 +32,17 @@ from xapi_cli.tokens import Identity, Token, is_access_token
 _CHECK_URL = "check the base URL, which is the part before /x-api/token"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
+_NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
 # The codes of that section that say nothing about the password.
 _OTHER_CODES = frozenset(
     {"invalid_client", "invalid_scope", "unauthorized_client", "unsupported_grant_type", "invalid_request"}
 )
+# What nginx, Apache and Go respond with 400 if TLS is missing, and nginx if the certificate of the client is.
+_NEEDS_TLS = re.compile(
+    rb"plain http request was sent to https|speaking plain http|http request to an https server", re.IGNORECASE
+)
+_NEEDS_CERTIFICATE = re.compile(rb"no required ssl certificate|the ssl certificate error", re.IGNORECASE)
 _MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
 
@@ -142,8 +149,9 @@ def _redirect_error(response: httpx.Response, url: str, password: str | None = N
     location = response.extensions["location"].partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
-    if password and _repeats(location, password):
-        location = "***"
+    if password and password in unquote(location, errors="surrogateescape"):
+        origin = re.match(r"[A-Za-z]+://[^/?#]*", location)
+        location = f"{origin[0]}/***" if origin else "***"
     target = printable(re.sub(r"//[^/?#]*@", "//", location))
     if not target:
         without = f"the token endpoint {url} responded with {response.status_code}, a redirect without a target"
@@ -158,13 +166,13 @@ def _redirect_error(response: httpx.Response, url: str, password: str | None = N
 
 def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
     """Return the expiry time, or None if *expires_in* is not usable: then only a 401 shows that it has expired."""
-    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float | str):
+    if isinstance(expires_in, str) and _NUMBER.fullmatch(expires_in):
+        expires_in = float(expires_in)
+    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float):
         return None
-    try:
-        seconds = float(expires_in)
-    except (ValueError, OverflowError):
+    if not math.isfinite(expires_in) or not 0 < expires_in <= _MAX_LIFETIME:
         return None
-    return requested_at + timedelta(seconds=seconds) if 0 < seconds <= _MAX_LIFETIME else None
+    return requested_at + timedelta(seconds=expires_in)
 
 
 def _read_limited(response: httpx.Response, url: str) -> bytes:
@@ -209,6 +217,12 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
             f"the token endpoint refused the login as {name} ({status} {code}{description})",
             hint="check the base URL, or ask the operators of the API: the password is not the reason",
         )
+    if status == 400 and url.startswith("http:") and _NEEDS_TLS.search(body[:4096]):
+        hint = f"use https: `xapi login --base-url {identity.base_url.replace('http', 'https', 1)}`"
+        return GrantRefused(f"{url} requires https", hint=hint)
+    if status == 400 and _NEEDS_CERTIFICATE.search(body[:4096]):
+        hint = "check the base URL, or ask the operators of the API"
+        return GrantRefused(f"{url} requires a client certificate, which xapi does not support", hint=hint)
     if status != 401 and "html" in response.headers.get("Content-Type", "").lower():
         return GrantRefused(f"{url} responded with {status} and a web page", hint=f"{_CHECK_URL}, and then {origin}")
     if code is None:
@@ -239,11 +253,8 @@ def _error_code(body: bytes, password: str) -> tuple[str | None, str | None]:
         return None, ""
     text = members.get("error_description")
     description = text.strip() if isinstance(text, str) else ""
-    return code, f": {shortened(description, 200)}" if description and not _repeats(description, password) else ""
-
-
-def _repeats(text: str, password: str) -> bool:
-    return any(password in decode(text, errors="surrogateescape") for decode in (unquote, unquote_plus))
+    is_shown = description and password not in unquote(description) and password not in unquote_plus(description)
+    return code, f": {shortened(description, 200)}" if is_shown else ""
 
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
@@ -272,10 +283,15 @@ def probe(
 
 def _problem(response: httpx.Response, url: str) -> XapiError | None:
     status, is_page = response.status_code, response.headers.get("Content-Type", "").lower().startswith("text/html")
+    if "/x-api/" in url.removesuffix("/x-api/token") + "/":
+        return ClientStatusError("the base URL already contains /x-api", hint=_CHECK_URL)
     if 300 <= status < 400:
         return _redirect_error(response, url)
     if status == 404:
         return ClientStatusError(f"{url} responds with 404 Not Found", hint=_CHECK_URL)
+    if status == 407:
+        hint = "set it in the proxy URL: http://user:password@host:port"
+        return ClientStatusError("the proxy requires a password (407)", hint=hint)
     if status >= 500:
         return ServerStatusError(f"{url} responds with {status}", hint="try again later")
     if status < 300 and is_page:

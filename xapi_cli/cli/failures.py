@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from typer.exceptions import TyperException
 
-from xapi_cli.cli.options import Uses
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError, unexpected
 from xapi_cli.system import signals
 from xapi_cli.system.render import listed, printable
@@ -62,9 +61,7 @@ def _usage_error(error: Any) -> UsageError:
     match type(error).__name__:  # the classes are in a private module
         case "NoSuchOption":
             names = sorted(error.possibilities or ())
-            similar = f"did you mean {listed(names)}?" if names else see_help
-            uses: Uses = getattr(context.command, "uses", Uses())
-            return UsageError(f"unknown option {option}", hint=uses.instead.get(option, similar))
+            return UsageError(f"unknown option {option}", hint=f"did you mean {listed(names)}?" if names else see_help)
         case "BadOptionUsage":
             problem = "requires a value" if "requires" in str(error) else "does not take a value"
             return UsageError(f"{option} {problem}", hint=see_help)

@@ -59,11 +59,19 @@ def known_accounts(state: "StateDirectory") -> tuple[list[Identity], bool]:
     with suppress(OSError):  # a login in progress cannot list its account either, and the next step reports it
         index.mark_logout(None)
     try:
-        return index.accounts()
+        accounts, damaged = index.accounts()
     except OSError as error:
         raise StoreError(
             f"the index of accounts cannot be read: {error.strerror}", hint="check XAPI_STATE_DIR"
         ) from error
+    return accounts, bool(damaged)
+
+
+def places_of(state: "StateDirectory", identity: Identity) -> list[str]:
+    """Return the places that may have a record of *identity*, as noun phrases; none if they are not known."""
+    with suppress(OSError, StoreError):
+        return [_storage(store).noun for store in AccountIndex(state).stores(identity)]
+    return []
 
 
 def delete_passwords_elsewhere(repository: "TokenRepository") -> None:
