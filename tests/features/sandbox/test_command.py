@@ -51,12 +51,9 @@ def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
     assert "master rights" in err.decode()
 
 
-def test_port_and_expires_in_are_used(xapi: Xapi) -> None:
-    with Sandbox() as server:
-        port = server.base_url.rpartition(":")[2]
-    settings = assignments_of(xapi.start("sandbox", "--port", port, "--expires-in", "7"))
+def test_expires_in_is_used(xapi: Xapi) -> None:
+    settings = assignments_of(xapi.start("sandbox", "--port", "0", "--expires-in", "7"))
 
-    assert settings["XAPI_BASE_URL"] == f"http://127.0.0.1:{port}"
     grant = {"grant_type": "password", "username": MASTER.email, "password": MASTER.password}
     response = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False)
     assert response.json()["expires_in"] == 7

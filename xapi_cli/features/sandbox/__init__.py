@@ -31,13 +31,13 @@ class Sandbox(Accounts):
         forget_after: int | None = None,
     ) -> None:
         super().__init__(expires_in, slow=slow, forget_after=forget_after)
-        self._server = Server.listening(port, self, on_response)
+        self._server = Server(port, self, on_response)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def base_url(self) -> str:
         """Return the base URL of the server."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def settings(self) -> dict[str, str]:

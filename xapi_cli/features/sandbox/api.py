@@ -3,15 +3,12 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from email.message import Message
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from xapi_cli.features.sandbox import description
 from xapi_cli.features.sandbox.accounts import PROJECTS, Accounts, User
-from xapi_cli.features.sandbox.request_body import RequestBody
 
 _DETAILS = "/x-api/projects/"
 PATHS = (  # method, path, purpose
@@ -29,32 +26,30 @@ _FORM_LIMIT = 64 * 1024  # bytes
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, section 5.1
 
 
-@dataclass(frozen=True)
-class SandboxRequest:
-    """A request whose *body* has not been read yet."""
+class SandboxRequest(NamedTuple):
+    """A request: *headers* have lowercase names, and *body* may not have been received yet."""
 
     method: str
     path: str
     query: str
-    headers: Message
-    body: RequestBody
+    headers: dict[str, str]
+    body: Iterator[bytes]
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """A response whose body is *content* as JSON."""
 
     status: int
     content: Any
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}  # noqa: RUF012 - it is never changed
 
 
 def respond(request: SandboxRequest, accounts: Accounts) -> Response:
-    """Return the response to *request*; raises InvalidBody for a body that cannot be read."""
+    """Return the response to *request*."""
     if request.path == "/x-api/token":
-        return _only_post(request, lambda: _token(request, accounts))
+        return _only(request, ("POST",), lambda: _token(request, accounts))
     if request.path == "/sandbox/kill-tokens":
-        return _only_post(request, lambda: Response(200, {"killed": accounts.revoke_tokens()}))
+        return _only(request, ("POST",), lambda: Response(200, {"killed": accounts.revoke_tokens()}))
     if request.path == description.PATH:
         return _only_get(request, description.DOCUMENT)
     if request.path.startswith("/x-api/"):
@@ -69,17 +64,32 @@ def error(status: int, code: str, description: str, headers: dict[str, str] | No
     return Response(status, {"error": code, "error_description": description}, headers or {})
 
 
-def _only_post(request: SandboxRequest, response: Callable[[], Response]) -> Response:
-    if request.method == "POST":
+def _only(request: SandboxRequest, methods: tuple[str, ...], response: Callable[[], Response]) -> Response:
+    if request.method in methods:
         return response()
-    return error(405, "invalid_request", "only POST is allowed", {"Allow": "POST"})
+    allowed = ", ".join(methods)
+    return error(405, "invalid_request", f"allowed methods: {allowed}", {"Allow": allowed})
+
+
+def _only_get(request: SandboxRequest, content: Any) -> Response:
+    return _only(request, ("GET", "HEAD"), lambda: Response(200, content))
+
+
+def _small(body: Iterator[bytes]) -> bytes:
+    """Return *body*, or its beginning if it is larger than what is needed."""
+    data = b""
+    for chunk in body:
+        data += chunk
+        if len(data) > _FORM_LIMIT:
+            break
+    return data
 
 
 def _token(request: SandboxRequest, accounts: Accounts) -> Response:
     """Return the response of the token endpoint (RFC 6749, sections 4.3 and 5)."""
-    if request.headers.get_content_type() != "application/x-www-form-urlencoded":
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         return error(400, "invalid_request", "the body must be application/x-www-form-urlencoded", _NO_STORE)
-    form = _form(b"".join(request.body.chunks(limit=_FORM_LIMIT)))
+    form = _form(_small(request.body))
     if form is None or not form.keys() >= {"grant_type", "username", "password"}:
         reason = "grant_type, username and password are required, each once and percent-encoded"
         return error(400, "invalid_request", reason, _NO_STORE)
@@ -103,7 +113,7 @@ def _form(body: bytes) -> dict[str, str] | None:
 
 def _api(request: SandboxRequest, accounts: Accounts) -> Response:
     """Return the resource if the request has a valid token of a user with master rights."""
-    scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
+    scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() != "bearer" or not token:
         return _challenge(401, None, "an Authorization header with a bearer token is required")
     user = accounts.user_of(token.strip())
@@ -144,7 +154,7 @@ def _project(request: SandboxRequest, accounts: Accounts) -> Response:
         return error(404, "not_found", "there is no such project")
     if request.method == "POST":
         try:
-            changes = json.loads(b"".join(request.body.chunks(limit=_FORM_LIMIT)))
+            changes = json.loads(_small(request.body))
         except ValueError:
             changes = None
         if not isinstance(changes, dict):
@@ -154,16 +164,10 @@ def _project(request: SandboxRequest, accounts: Accounts) -> Response:
     return _only_get(request, project)
 
 
-def _only_get(request: SandboxRequest, content: Any) -> Response:
-    if request.method in {"GET", "HEAD"}:
-        return Response(200, content)
-    return error(405, "invalid_request", "only GET is allowed", {"Allow": "GET, HEAD"})
-
-
 def _echo(request: SandboxRequest) -> dict[str, Any]:
     """Return the request as JSON, without its Authorization header."""
     length, digest, start = 0, hashlib.sha256(), b""
-    for chunk in request.body.chunks():
+    for chunk in request.body:
         length += len(chunk)
         digest.update(chunk)
         if length <= _ECHO_LIMIT:
@@ -172,17 +176,11 @@ def _echo(request: SandboxRequest) -> dict[str, Any]:
         "method": request.method,
         "path": request.path,
         "query": parse_qsl(request.query, keep_blank_values=True),
-        "headers": _headers(request.headers),
+        "headers": {name: value for name, value in request.headers.items() if name != "authorization"},
         "length": length,
         "sha256": digest.hexdigest(),
     }
     return about | (_content(start) if length <= _ECHO_LIMIT else {})
-
-
-def _headers(headers: Message) -> dict[str, str]:
-    names = dict.fromkeys(name.lower() for name in headers if name.lower() != "authorization")
-    values = {name: ", ".join(headers.get_all(name, [])) for name in names}
-    return {name: value.encode("latin-1").decode(errors="replace") for name, value in values.items()}
 
 
 def _content(body: bytes) -> dict[str, Any]:

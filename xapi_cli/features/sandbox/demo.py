@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from xapi_cli.errors import XapiError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -41,34 +43,30 @@ def demo(ctx: typer.Context) -> None:
         def step(title: str, rest: str) -> None:
             show(f"\n{strong('strong', title)} {rest}\n")
 
-        def xapi(*args: str, shown: "Callable[[str], str]" = str) -> str:
+        def xapi(*args: str, shown: "Callable[[str], str]" = str) -> None:
             show(f"   $ {strong('name', ' '.join(('xapi', *args)))}")
             done = _run(args, directory, environ)
             for line in (done.stderr + shown(done.stdout)).splitlines():
                 show(f"   {line}")
-            _expect(f"exit code 0 of `xapi {args[0]}`, not {done.returncode}", done.returncode == 0)
-            return done.stdout
+            if done.returncode:
+                what = f"the demo failed: `xapi {args[0]}` ended with exit code {done.returncode}"
+                raise XapiError(what, hint="see the output above")
 
         show("A sandbox server now runs on this machine. Your keyring, configuration and state are not used.")
         step("1. Log in.", "The password comes from XAPI_PASSWORD, as in CI;\n   on a terminal, xapi prompts for it.")
         xapi("login", server.base_url, "--username", MASTER.email)
         step("2. Print the token,", "for other tools. It is stored.")
-        token = xapi("token", "show", shown=_masked).strip()
-        _expect("a token that the server accepts", server.user_of(token) is not None)
+        xapi("token", "show", shown=_masked)
         step("3. Send a request", "with the token.")
-        response = xapi("request", "/x-api/me")
-        _expect("no other login", server.logins == 1)
+        xapi("request", "/x-api/me")
         step("4. The server invalidates the token", "before it expires.")
         show(f"   (on the server: {server.revoke_tokens()} token invalidated)")
         step("5. Send the same request.", "It gets 401: xapi logs in again\n   automatically and resends it.")
-        _expect("the same response", xapi("request", "/x-api/me") == response)
-        _expect("one 401 and one more login", (server.unauthorized, server.logins) == (1, 2))
+        xapi("request", "/x-api/me")
         show("\nThe demo is complete. To use your own server, install xapi (see docs/install.md) and run: xapi login")
 
 
 def _run(args: tuple[str, ...], directory: str, environ: "Mapping[str, str]") -> "subprocess.CompletedProcess[str]":
-    from xapi_cli.errors import XapiError
-
     try:
         return subprocess.run(
             [sys.executable, "-m", "xapi_cli", *args],
@@ -82,13 +80,6 @@ def _run(args: tuple[str, ...], directory: str, environ: "Mapping[str, str]") ->
         )
     except subprocess.TimeoutExpired as error:
         raise XapiError(f"the demo failed: `xapi {args[0]}` did not complete within {_TIMEOUT} s") from error
-
-
-def _expect(expectation: str, is_met: bool) -> None:
-    from xapi_cli.errors import XapiError
-
-    if not is_met:
-        raise XapiError(f"the demo failed: expected {expectation}", hint="see the output above")
 
 
 def _isolated(environ: "Mapping[str, str]", directory: str) -> dict[str, str]:

@@ -36,7 +36,6 @@ _TOKEN_FORM = _object(
 
 def _echo(method: str) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": f"echo-{method}",
         "summary": "Repeat the request",
         "responses": {"200": _reply("the method, path, query, headers and body of the request", _schema("Echo"))},
     }
@@ -54,7 +53,6 @@ DOCUMENT: dict[str, Any] = {
     "paths": {
         "/x-api/token": {
             "post": {
-                "operationId": "token",
                 "summary": "Issue a token",
                 "security": [],
                 "requestBody": {
@@ -66,14 +64,12 @@ DOCUMENT: dict[str, Any] = {
         },
         "/x-api/me": {
             "get": {
-                "operationId": "me",
                 "summary": "Show the user of the token",
                 "responses": {"200": _reply("the user", _schema("User")), "401": _ERROR, "403": _ERROR},
             }
         },
         "/x-api/projects": {
             "get": {
-                "operationId": "projects",
                 "summary": "List the projects",
                 "parameters": [
                     {"name": "status", "in": "query", "description": "Only projects in this state", "schema": _STATUS},
@@ -89,12 +85,10 @@ DOCUMENT: dict[str, Any] = {
         "/x-api/projects/{id}": {
             "parameters": [{"name": "id", "in": "path", "required": True, "schema": _NUMBER}],
             "get": {
-                "operationId": "project",
                 "summary": "Show a project with its owner and teams",
                 "responses": {"200": _reply("the project", _schema("Details")), "404": _ERROR},
             },
             "post": {
-                "operationId": "change-project",
                 "summary": "Change fields of a project",
                 "requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}},
                 "responses": {"200": _reply("the project", _schema("Details")), "404": _ERROR, "422": _ERROR},
@@ -103,7 +97,6 @@ DOCUMENT: dict[str, Any] = {
         "/x-api/echo": {method: _echo(method) for method in ("get", "post", "put", "patch", "delete")},
         "/sandbox/kill-tokens": {
             "post": {
-                "operationId": "kill-tokens",
                 "summary": "Invalidate all tokens",
                 "security": [],
                 "responses": {"200": _reply("the number of tokens", _object(killed=_NUMBER))},
@@ -111,7 +104,6 @@ DOCUMENT: dict[str, Any] = {
         },
         PATH: {
             "get": {
-                "operationId": "description",
                 "summary": "Get this document",
                 "security": [],
                 "responses": {"200": _reply("an OpenAPI description", {"type": "object"})},
