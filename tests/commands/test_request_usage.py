@@ -10,14 +10,14 @@ from tests.support.program import Outcome, Xapi
 from tests.support.servers import OK, Server, free_port, serve
 
 INVALID = {
-    "no PATH": ([], "missing argument PATH; usage: `xapi request [METHOD] PATH [ITEM]...`"),
+    "no PATH": ([], "missing argument; usage: `xapi request [METHOD] PATH [ITEM]...`"),
     "METHOD alone": (["GET"], "missing PATH after GET"),
     "CONNECT": (["connect", "/a"], "xapi does not send CONNECT requests"),
     "an unexpected argument": (["/a", "CANARY"], "argument 2 is not an ITEM (not shown: it may be a secret)"),
     "an unknown option": (["/a", "--pasword=CANARY"], "unknown option --pasword; "),
     "two methods": (["GET", "/a", "-X", "POST"], "METHOD is GET, but -X is POST"),
-    "a value for a switch": (["/a", "--form=CANARY"], "--form does not take a value"),
-    "an option without its value": (["/a", "-d"], "-d requires a value"),
+    "a value for a switch": (["/a", "--form=CANARY"], "option '--form' does not take a value"),
+    "an option without its value": (["/a", "-d"], "option '-d' requires an argument"),
     "invalid JSON": (["/a", "b:={CANARY"], "argument 2 (b) has a value that is not valid JSON"),
     "a field twice": (["/a", "b=CANARY", "b=2"], "the field b is given twice"),
     "a header from a missing file": (["/a", "X:@missing"], "cannot read missing: No such file or directory"),
@@ -37,7 +37,7 @@ INVALID = {
     "--retry": (["/a", "--retry", "x"], "--retry: 'x' is not valid; use a number from 0 to 100"),
     "--error-body": (
         ["/a", "--error-body", "file"],
-        "--error-body: 'file' is not one of 'stdout', 'stderr', 'none'; see `xapi request --help`",
+        "invalid value for '--error-body': 'file' is not one of 'stdout', 'stderr', 'none'; see `xapi request --help`",
     ),
     "--timeout": (["/a", "--timeout", "0"], "--timeout: '0' is not a valid duration"),
     "a base URL with user info": (["/a", "--base-url", "http://u:CANARY@h"], "base URL has user info before its host"),

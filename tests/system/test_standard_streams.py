@@ -12,7 +12,7 @@ JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\
     "redirection, code, out, err",
     [
         ("<&-", 0, b"{}", b""),
-        (">&-", 14, b"", b"xapi: error: stdout is closed; redirect it to a file or to /dev/null\n"),
+        (">&-", 14, b"", b"xapi: error: stdout cannot be written: it is closed; redirect it elsewhere\n"),
         ("2>&-", 0, b"{}", b""),
         ("-o /nonexistent/x 2>&-", 14, b"", b""),
         ("<&- >&- 2>&-", 14, b"", b""),

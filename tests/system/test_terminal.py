@@ -30,17 +30,16 @@ def test_an_error_on_a_terminal_is_wrapped_between_words(xapi: Xapi, columns: in
 
 
 def test_notes_warnings_and_commands_have_their_colors_on_a_terminal_only(xapi: Xapi) -> None:
-    args = ("profile", "set", "password_command", "pass $HOME")
-    with xapi.on_terminal(*args, columns=200) as terminal:
+    env = {"XAPI_BASE_URL": "127.0.0.1:9", "XAPI_USERNAME": "me", "XAPI_TOKEN": "abc"}
+    with xapi.on_terminal("logout", env=env, columns=200) as terminal:
         assert terminal.wait() == 0
     warning, note = terminal.seen.splitlines()
     assert warning.startswith(b"xapi: \x1b[1;33mwarning:\x1b[0m ")
-    assert note == b"\x1b[2mxapi: set password_command of profile default\x1b[0m"
-    env = {"XAPI_BASE_URL": "http://x", "XAPI_USERNAME": "me"}
-    with xapi.on_terminal("token", "status", env=env) as terminal:
+    assert note == b"\x1b[2mxapi: nothing was stored for me at http://127.0.0.1:9\x1b[0m"
+    assert "\x1b" not in xapi("logout", env=env).err
+    with xapi.on_terminal("token", "status", env={**env, "XAPI_TOKEN": None}) as terminal:
         assert terminal.wait() == 10
     assert b"; run \x1b[36m`xapi login`\x1b[0m\r\n" in terminal.seen
-    assert "\x1b" not in xapi(*args).err
 
 
 def test_a_prompt_states_why_and_is_wrapped_between_words(xapi: Xapi, sandbox: Sandbox) -> None:

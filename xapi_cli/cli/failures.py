@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
 from typer.exceptions import TyperException
@@ -54,33 +53,21 @@ def _as_xapi_error(error: BaseException) -> XapiError:
 
 def _usage_error(error: Any) -> UsageError:
     """Return the error for what Typer has refused; an argument may be a misplaced secret, so it is not repeated."""
-    context = error.ctx
-    option = printable(getattr(error, "option_name", None) or "")
+    context, message = error.ctx, printable(error.format_message()).rstrip(".").replace("int range", "whole number")
     see_help = f"see `{context.command_path} --help`"
     usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)[1:]))
     match type(error).__name__:  # the classes are in a private module
         case "NoSuchOption":
             names = sorted(error.possibilities or ())
-            return UsageError(f"unknown option {option}", hint=f"did you mean {listed(names)}?" if names else see_help)
-        case "BadOptionUsage":
-            problem = "requires a value" if "requires" in str(error) else "does not take a value"
-            return UsageError(f"{option} {problem}", hint=see_help)
+            hint = f"did you mean {listed(names)}?" if names else see_help
+            return UsageError(f"unknown option {printable(error.option_name)}", hint=hint)
         case "MissingParameter":
-            required = re.sub(r"\[[^\]]*\]|\.\.\.|-- ", "", _name(error.param)).strip()
-            return UsageError(f"missing argument {required}", hint=f"usage: `{usage}`")
-        case "BadParameter":
-            problem = printable(error.message).rstrip(".").replace("int range", "whole number")
-            return UsageError(f"{_name(error.param)}: {problem}", hint=see_help)
-    if "unexpected extra argument" in error.message:
+            return UsageError("missing argument", hint=f"usage: `{usage}`")
+    if "unexpected extra argument" in message:
         return UsageError("unexpected argument", hint=f"usage: `{usage}`")
-    if "No such command" in error.message:
+    if "No such command" in message:
         return UsageError("unknown command", hint=see_help)
-    return UsageError(printable(error.message), hint=see_help)
-
-
-def _name(parameter: Any) -> str:
-    """Return the name of an option or argument as it is written on the command line."""
-    return str(max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar)
+    return UsageError(message[:1].lower() + message[1:], hint=see_help)
 
 
 def _is_closed_pipe(error: BaseException) -> bool:

@@ -19,8 +19,6 @@ from xapi_cli.errors import StoreError
 from xapi_cli.system.files import StateFile
 from xapi_cli.system.render import printable
 
-_UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FIRST_POLL, _LAST_POLL = 0.005, 0.05  # seconds between two attempts, which grow
 
 
@@ -74,24 +72,13 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def is_unsupported(error: OSError) -> bool:
-    """Return whether *error* shows that the file system does not support locks."""
-    return error.errno in _UNSUPPORTED
-
-
 def state_error(state: Path, error: OSError | LockUnavailable) -> StoreError:
     """Return the failure of a command that cannot use the state directory *state* because of *error*."""
     cause = error.error if isinstance(error, LockUnavailable) else error
-    shown, reason = printable(str(state)), cause.strerror or type(cause).__name__
-    if is_unsupported(cause):
-        return StoreError(
-            f"the file system of the state directory {shown} does not support locks ({reason})",
-            alternative="set XAPI_STATE_DIR to a directory on a local file system",
-        )
     return StoreError(
-        f"the state directory {shown} cannot be written: {reason}",
-        hint="free some space" if cause.errno in _FULL else "make it writable",
-        alternative="set XAPI_STATE_DIR to a writable directory",
+        f"the state directory {printable(str(state))} cannot be written: {cause.strerror or type(cause).__name__}",
+        hint="check its permissions and free space",
+        alternative="set XAPI_STATE_DIR to another local directory",
     )
 
 

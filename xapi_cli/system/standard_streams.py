@@ -16,7 +16,7 @@ _CLOSED_AT_START: set[int] = set()
 def reserve() -> None:
     """Open /dev/null for each closed standard stream, so that no socket or file gets its descriptor number."""
     for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
-        if stream is None:  # it was closed when Python started
+        if stream is None:  # it was closed when Python started, and another library may have taken its number
             _CLOSED_AT_START.add(number)
         try:
             os.fstat(number)
@@ -34,11 +34,6 @@ def reserve() -> None:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as all output that does not go through it
 
 
-def is_closed(number: int) -> bool:
-    """Return whether the standard stream *number* was closed when xapi started."""
-    return number in _CLOSED_AT_START
-
-
 def is_terminal(number: int) -> bool:
     """Return whether the standard stream *number* is a terminal."""
     return number not in _CLOSED_AT_START and os.isatty(number)
@@ -46,7 +41,7 @@ def is_terminal(number: int) -> bool:
 
 def open_stdin() -> BinaryIO | None:
     """Return a duplicate of stdin, without a buffer; None if it was closed when xapi started."""
-    return None if is_closed(0) else _BlockingStdin(os.dup(0), closefd=False)
+    return None if 0 in _CLOSED_AT_START else _BlockingStdin(os.dup(0), closefd=False)
 
 
 def duplicate(number: int) -> int | None:
@@ -55,7 +50,7 @@ def duplicate(number: int) -> int | None:
     The duplicate remains valid while `store.keyring` redirects the standard stream for all threads.
     """
     try:
-        return None if is_closed(number) else os.dup(number)
+        return None if number in _CLOSED_AT_START else os.dup(number)
     except OSError:
         return number
 

@@ -3,8 +3,8 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -60,19 +60,10 @@ class Terminal:
 
         Raises ClosedPipe if the pipe is closed, OutputError if writing fails for another reason.
         """
-        if self._stdout is None:
-            raise OutputError("stdout is closed", hint="redirect it to a file or to /dev/null")
-        try:
-            with self._without_progress():
-                standard_streams.write_all(self._stdout, data)
-            if data:
-                self._open_line = 1 if bytes(data[-1:]) != b"\n" and self._shares_stdout else None
-        except OSError as error:
-            if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
-                raise ClosedPipe("stdout was closed early") from error
-            raise OutputError(
-                f"stdout cannot be written: {error.strerror}", hint="the output above is incomplete"
-            ) from error
+        with _write_errors("stdout"), self._without_progress():
+            standard_streams.write_all(_opened(self._stdout), data)
+        if data:
+            self._open_line = 1 if bytes(data[-1:]) != b"\n" and self._shares_stdout else None
 
     def stdout_is(self, file: os.stat_result) -> bool:
         """Return whether stdout is the regular *file*."""
@@ -103,15 +94,8 @@ class Terminal:
 
     def write_result_to_stderr(self, data: bytes) -> None:
         """Write *data*, a result for stderr, to stderr; raises the exceptions of `write`."""
-        try:
+        with _write_errors("stderr"):
             self._write_stderr(data, is_result=True)
-        except OSError as error:
-            if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
-                raise ClosedPipe("stderr was closed early") from error
-            reason = (
-                "stderr is closed" if standard_streams.is_closed(2) else f"stderr cannot be written: {error.strerror}"
-            )
-            raise OutputError(reason, hint="redirect it elsewhere") from error
 
     def note(self, message: Hint) -> None:
         """Write a message about what xapi did to stderr; a quiet terminal omits it."""
@@ -171,10 +155,8 @@ class Terminal:
         if self._open_line == 1 or (self._open_line == 2 and not is_result):
             data = b"\n" + data
         self._open_line = 2 if is_result and data[-1:] != b"\n" else None
-        if self._stderr is None:
-            raise OSError(errno.EBADF, "it is closed")
         with self._without_progress():
-            standard_streams.write_all(self._stderr, data)
+            standard_streams.write_all(_opened(self._stderr), data)
 
     def _without_progress(self) -> "AbstractContextManager[None]":
         return nullcontext() if self._progress is None else self._progress.interrupted()
@@ -321,6 +303,23 @@ class Terminal:
         if stream is not None and stream.isatty():
             self.note(f"reading {what} from the terminal; press Ctrl-D to end the input")
         return stream
+
+
+def _opened(descriptor: int | None) -> int:
+    if descriptor is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return descriptor
+
+
+@contextmanager
+def _write_errors(stream: str) -> Iterator[None]:
+    """Raise ClosedPipe or OutputError for a failure to write to *stream*."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in standard_streams.CLOSED_PIPE_ERRORS:
+            raise ClosedPipe(f"{stream} was closed early") from error
+        raise OutputError(f"{stream} cannot be written: {error.strerror}", hint="redirect it elsewhere") from error
 
 
 def _columns_of(descriptor: int) -> int:

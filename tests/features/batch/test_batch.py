@@ -323,7 +323,7 @@ def test_a_file_of_failed_lines_that_cannot_be_written_is_an_output_error(xapi: 
 @pytest.mark.parametrize(
     ("redirection", "code", "message"),
     [
-        (">&-", 14, "stdout is closed"),
+        (">&-", 14, "stdout cannot be written: it is closed"),
         (">/dev/full", 14, "No space left"),
         ("<&-", 2, "stdin is closed"),
     ],
