@@ -44,7 +44,7 @@ class Context:
         self.terminal.shown = self.shown
         self.flags: resolve.Flags = {}
         self.may_create_profile, self.verbose = False, 0
-        self.option: Callable[[str], str] = lambda name: str(Option(name))  # what messages call the flag of a setting
+        self.option: Callable[[str], str] = resolve.flag_of  # what messages call the flag of a setting
         self.default_max_time: float | None = None  # seconds, without --max-time
         self.started = time.monotonic()
 
@@ -260,10 +260,8 @@ class Context:
             return None
         from xapi_cli.request.verbose import VerboseLog
 
-        log = VerboseLog(self.terminal.log, self.terminal.redactor, self.terminal.stderr_style, bodies=self.verbose > 1)
-        if self.settings.profile != "default":
-            log.trace(f"* profile {self.settings.profile}")
-        return log
+        terminal = self.terminal
+        return VerboseLog(terminal.log, terminal.redactor, terminal.stderr_style, bodies=self.verbose > 1)
 
     @property
     def log_path(self) -> str | None:

@@ -15,12 +15,17 @@ Flags = Mapping[str, str | None]
 """The values given on the command line, by the names of the settings; the value of a switch is "1" or "0"."""
 
 
+def flag_of(setting: str) -> str:
+    """Return what messages call the flag of *setting*."""
+    return str(Option(setting))
+
+
 def resolve(
     flags: Flags,
     environ: Mapping[str, str],
     *,
     may_create_profile: bool = False,
-    option: Callable[[str], str] = lambda name: str(Option(name)),
+    option: Callable[[str], str] = flag_of,
 ) -> Settings:
     """Return the settings from *flags*, *environ* and the config file; *option* names the flag of a setting.
 
@@ -80,7 +85,7 @@ def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, st
 
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
     """Return the name of the selected profile, which may not exist; raise UsageError if the name is not valid."""
-    return _selected_profile(flags, environ, found, lambda name: str(Option(name)))[1]
+    return _selected_profile(flags, environ, found, flag_of)[1]
 
 
 def _selected_profile(
@@ -127,16 +132,11 @@ def missing(key: str, profile: str | None = None, found: config_file.Config | No
     *profile* is the selected profile; without it, the command is `login`, which the hint then does not suggest.
     """
     row = SETTINGS[key]
-    variable = row.variables[0]
-    hint = together(("give ", Option(key)), f", or set {variable}")
-    if profile is not None:
-        hint = together(("give ", Option(key)), (f", set {variable}, or run ", Run("login")))
-    others = [other for other, settings in found.profiles.items() if settings.get(key)] if found else []
-    if not others:
-        return UsageError(f"no {row.title}", hint=hint)
-    where = f"in profile {printable(str(profile))}"
-    select = f"select a profile with -p ({_listed(others)}), "
-    return UsageError(f"no {row.title} {where}", hint=together(select, hint))
+    variable, where, select = row.variables[0], "", ""
+    if others := [other for other, settings in found.profiles.items() if settings.get(key)] if found else []:
+        where, select = f" in profile {printable(str(profile))}", f"select a profile with -p ({_listed(others)}), "
+    log_in = f", or set {variable}" if profile is None else (f", set {variable}, or run ", Run("login"))
+    return UsageError(f"no {row.title}{where}", hint=together(select, ("give ", Option(key)), log_in))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -153,9 +153,6 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
 
 _OWNED = ("token", "token_file", "password")  # settings whose variables belong to the base URL in XAPI_BASE_URL
 
-_Found = tuple[Any, ...]
-"""The name of the source of a setting, the function that parses the value there, and the arguments of the function."""
-
 
 class _Sources:
     """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*."""
@@ -167,7 +164,7 @@ class _Sources:
         name: str,
         profile: Mapping[str, Any],
         directory: Path,
-        option: Callable[[str], str] = lambda name: str(Option(name)),
+        option: Callable[[str], str] = flag_of,
     ) -> None:
         self.flags, self.environ, self.option = flags, environ, option
         self.name, self.profile, self.directory = name, profile, directory
@@ -180,30 +177,22 @@ class _Sources:
 
     def value(self, key: str) -> Any:
         """Return the value of the setting *key* from the first source that has it, otherwise None."""
-        found = self._first(key)
-        return None if found is None else prefixed(*found)
-
-    def profile_value(self, key: str) -> Any:
-        """Return the value of the setting *key* from the profile alone, otherwise None."""
-        found = self._in_profile(key)
-        return None if found is None else prefixed(*found)
-
-    def _first(self, key: str) -> _Found | None:
         setting, flag = SETTINGS[key], self.flags.get(key)
         if flag == "":
             raise empty_option(self.option(key))
         if flag:
-            return self.option(key), setting.type.parse, flag
+            return prefixed(self.option(key), setting.type.parse, flag)
         for variable in setting.variables:
             if value := self.environ.get(variable):
-                return variable, setting.type.from_variable, value
-        return self._in_profile(key) if key in self.profile else None
+                return prefixed(variable, setting.type.from_variable, value)
+        return self.profile_value(key)
 
-    def _in_profile(self, key: str) -> _Found | None:
+    def profile_value(self, key: str) -> Any:
+        """Return the value of the setting *key* from the profile alone, otherwise None."""
         value = self.profile.get(key)
         if value in (None, ""):
             return None
-        return f"profile {self.name}, {key}", SETTINGS[key].type.from_profile, value, self.directory
+        return prefixed(f"profile {self.name}, {key}", SETTINGS[key].type.from_profile, value, self.directory)
 
 
 def empty_option(name: str) -> UsageError:
