@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from xapi_cli.system.progress import Lines
     from xapi_cli.system.terminal import Terminal
 
-_LONG = 64 * 1024  # bytes of a line after which nothing is written together with it
 _MAX_NAMED = 10  # lines
 _NUMBER, _STATUS = 5, len(NetworkError.kind)  # widths of the first columns of the table
 _INDENT = _NUMBER + 2 + _STATUS + 2
@@ -233,21 +232,12 @@ class _Output:
         self.tally = Tally()
 
     def write(self, results: list[Result]) -> None:
-        """Write the lines of *results* together, because each write is a system call."""
-        ready: list[bytes] = []
+        """Write the line of each of *results*."""
         for result in results:
-            ready.append(self._line(result))
-            if len(ready[-1]) > _LONG:
-                self._flush(ready)
-        self._flush(ready)
-
-    def _flush(self, ready: list[bytes]) -> None:
-        data = b"".join(ready)
-        ready.clear()
-        if self._journal is not None:
-            self._journal.flush()
-        if data:
-            self._terminal.write(data)
+            line = self._line(result)
+            if self._journal is not None:
+                self._journal.flush()
+            self._terminal.write(line)
 
     def _line(self, result: Result) -> bytes:
         """Return the line of *result*, or its row in the table, after storing it."""

@@ -3,7 +3,6 @@
 The body of a response becomes a member of its line: JSON as the server sent it, else text, else base64.
 """
 
-import gc
 import json
 import re
 import time
@@ -121,17 +120,12 @@ def body_member(body: bytes, content_type: str) -> bytes:
 
 
 def _json(text: str) -> str | None:
-    """Return *text* as JSON in one line, with all values as they are, or None if it is not valid JSON."""
+    """Return *text* as JSON in one line, with all values as they are; None if it is not valid, or has many levels."""
     text = text.removeprefix("\ufeff").strip(" \t\r\n")
-    collects = gc.isenabled()
     try:
-        gc.disable()  # a list of millions of lists would be traversed again and again
         check(text)
-    except (ValueError, RecursionError):  # or it has more levels than the decoder supports
+    except ValueError:
         return None
-    finally:
-        if collects:
-            gc.enable()
     return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text  # only outside strings, as whitespace
 
 
