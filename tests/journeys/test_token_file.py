@@ -59,9 +59,10 @@ def _replace(file: Path, token: str) -> None:
     new.replace(file)
 
 
-@pytest.mark.parametrize("content", ["new-token", "new-token\n", "new-token\r\n", " \tnew-token \n\n"])
-def test_each_command_reads_the_file(xapi: Xapi, env: Env, token_file: Path, content: str) -> None:
-    token_file.write_text(content)
+def test_each_command_reads_the_file(xapi: Xapi, env: Env, token_file: Path) -> None:
+    for content in ("new-token", "new-token\n", " \tnew-token \n\n", "new-token\r\n"):
+        token_file.write_text(content)
+        assert xapi(*ME, env=env).code == 0
 
     assert json.loads(xapi(*ME, env=env).out)["email"] == MASTER.email
     assert xapi("token", "show", env=env).out == "new-token\n"
