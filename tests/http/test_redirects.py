@@ -77,7 +77,7 @@ def test_a_body_is_never_sent_to_another_origin(router: Router, status: int, met
     assert isinstance(error, RedirectError)
     assert str(error) == (
         f"{BASE}/a redirects ({status}) to {OTHER}/x?signature=***: a body is not sent to another origin"
-        f"; if you trust it, use --base-url {OTHER}:443"
+        f"; if you trust it, use --base-url {OTHER}"
     )
 
 

@@ -1,17 +1,15 @@
 """Choose the proxy for a server from environment variables, by the same rules as curl."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import NetworkError, UsageError
-from xapi_cli.http.urls import DEFAULT_PORTS, InvalidURL, host_and_port, is_numeric, with_port
+from xapi_cli.http.urls import DEFAULT_PORTS, InvalidURL, host_and_port, with_port
 from xapi_cli.system.render import listed
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
-
     from xapi_cli.http.responses import ResponseHead
 
 _SCHEME = rb"(?i)(?:^|,)\s*(basic|digest|negotiate|ntlm|kerberos|bearer)\b(?!\s*=)"  # of authentication
@@ -117,62 +115,22 @@ def _basic_authorization(user_info: str) -> bytes:
 
 
 def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
-    """Return whether *no_proxy* contains *host*; malformed entries match nothing."""
+    """Return whether *no_proxy* contains *host*, or a domain or network that does; malformed entries match nothing."""
     wanted = host.lower().rstrip(".")
-    address = _address(wanted)
-    return any(
-        (entry_port is None or entry_port == str(port))
-        and (name == "*" or (_matches_network(name, address) if address else _matches_name(name, wanted)))
-        for name, entry_port in _entries(no_proxy)
-    )
-
-
-def _entries(no_proxy: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the name, address or network of each entry, and its port; IPv6 needs brackets only before a port."""
     for entry in re.split(r"[\s,]+", no_proxy.lower()):
-        if bracketed := re.fullmatch(r"\[([^\]]*)\](/\d+)?(?::(\d+))?", entry):
-            yield bracketed[1] + (bracketed[2] or ""), bracketed[3]
-        elif named := re.fullmatch(r"([^:\[\]]+)(?::(\d+))?", entry):
-            yield named[1], named[2]
-        else:
-            yield entry, None  # an IPv6 address without brackets, or malformed
+        name = entry.removesuffix(f":{port}").strip("[]")
+        domain = name.removeprefix("*").strip(".")
+        if name == "*" or (domain and f".{wanted}".endswith(f".{domain}")) or _is_in_network(wanted, name):
+            return True
+    return False
 
 
-def _address(host: str) -> "IPv4Address | IPv6Address | None":
-    """Return *host* as an address, None for a name, which can also end in a digit."""
-    if ":" not in host and not is_numeric(host):
-        return None  # avoids the import, because most hosts are names
-    from ipaddress import ip_address
+def _is_in_network(host: str, network: str) -> bool:
+    if "/" not in network:
+        return False
+    from ipaddress import ip_address, ip_network
 
     try:
-        return ip_address(host)
-    except ValueError:
-        return None
-
-
-def _matches_name(name: str, host: str) -> bool:
-    """Return whether *host* is *name* or a subdomain of it."""
-    suffix = _ascii(name.removeprefix("*").strip("."))
-    return bool(suffix) and f".{host}".endswith(f".{suffix}")
-
-
-def _ascii(name: str) -> str:
-    """Return an internationalized *name* in its normalized ASCII form; "" if it is malformed."""
-    if name.isascii():
-        return name
-    try:
-        return host_and_port(name)[0]
-    except InvalidURL:
-        return ""
-
-
-def _matches_network(network: str, address: "IPv4Address | IPv6Address") -> bool:
-    """Return whether *network*, or a single address, contains *address* or the IPv4 address mapped in it."""
-    from ipaddress import ip_network
-
-    try:
-        block = ip_network(network, strict=False)
+        return ip_address(host) in ip_network(network, strict=False)
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address in block or (mapped is not None and mapped in block)

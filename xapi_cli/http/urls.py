@@ -7,7 +7,7 @@ because a URL may contain a password before its host and an API key in its query
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 from xapi_cli.errors import NetworkError, RedirectError, UsageError
 from xapi_cli.hints import Hint, Option
@@ -20,24 +20,22 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
 REPORT_TO_OPERATORS = "report this to the operators of the server"
 CHECK_SCHEME = ("check the scheme (without one, it is https) and the port of ", BASE_URL)
-ONLY_PATH = ("use only the path, or set ", Option("base_url"))  # the hint for a PATH on another server
 STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
+_ONLY_PATH = ("use only the path, or set ", Option("base_url"))
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
 # Segments of unreserved characters (RFC 3986, 2.3), none of which is empty or starts with a dot.
 _PLAIN_PATH = re.compile(r"(?=/)(?:/[\w~-][\w.~-]*)*/?", re.ASCII)
-_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # Compiled on first use: the URLs of most calls need none of these patterns.
-_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*):"
+_NAME = r"(?=.{1,254}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.|$))+"  # of a host (RFC 1123, 2.1)
 _SCHEME_WITHOUT_SLASHES = r"(?i:https?):(?!//)"
 _EMAIL_ADDRESS = r"[^\s:/?#\\@]+@[^\s:/?#\\@]+"
 _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
-_ENCODED_SEPARATORS = {"%2e": ".", "%2f": "/", "%5c": "\\"}
+_DOT_SEGMENT = r"(?i)(^|/)(\.|%2e){1,2}(/|$)"
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
 _MAX_PORT = 65_535
 _LONGEST_SCHEME = len("https://")
-_MAX_NAME_LENGTH = 253  # RFC 1035, 2.3.4, without the trailing dot
 
 
 class InvalidURL(Exception):
@@ -96,7 +94,8 @@ def next_page(url: str, reference: str) -> str:
         target = _target(url, reference)
         _check_path(_split(target)[1].partition("?")[0])
     except InvalidURL as error:
-        raise _invalid_next_page(error) from None
+        message = f"the next page has a URL that {error}"
+        raise NetworkError(message, hint=error.hint or STOP_BEFORE, sent=True, headers_received=True) from None
     return target
 
 
@@ -119,9 +118,8 @@ def split_server(url: str) -> tuple[str, str]:
 
 
 def root(url: str) -> str:
-    """Return the origin of *url* with its port, as a URL."""
-    scheme, host, port = origin(url)
-    return f"{scheme}://{with_port(host, port)}"
+    """Return the origin of *url* as a URL."""
+    return _origin_url(origin(url))
 
 
 def displayed(url: str) -> str:
@@ -163,7 +161,7 @@ def after_origin(reference: str, base: str) -> str | None:
 @lru_cache(32)
 def host_and_port(text: str) -> tuple[str, int | None]:
     """Return the host in *text*, normalized and without brackets, and the port or None; raises InvalidURL."""
-    reject_spaces(text)
+    _reject_spaces(text)
     if "%" in text:
         raise InvalidURL("has a % in its host")
     if text.startswith("["):
@@ -181,62 +179,53 @@ def host_and_port(text: str) -> tuple[str, int | None]:
 
 def with_port(host: str, port: int) -> str:
     """Return *host* and *port* as they are written in a URL."""
-    return f"{bracketed(host)}:{port}"
+    return f"{_bracketed(host)}:{port}"
 
 
-def bracketed(host: str) -> str:
+def _bracketed(host: str) -> str:
     """Return *host*, in brackets if it is an IPv6 address."""
     return f"[{host}]" if ":" in host else host
 
 
-def is_numeric(host: str) -> bool:
-    """Return whether a resolver would parse *host* as an IPv4 address in any notation."""
-    last = host.removesuffix(".").rpartition(".")[2]
-    return last.isdigit() or re.fullmatch("0x[0-9a-f]*", last) is not None
-
-
-def reject_spaces(text: str) -> None:
-    """Raise InvalidURL for blanks, backslashes and control characters."""
-    reject_control_characters(text)
+def _reject_spaces(text: str) -> None:
+    _reject_control_characters(text)
     if "".join(text.split()) != text:
         raise InvalidURL("contains whitespace")
     if "\\" in text:
         raise InvalidURL("has a backslash")
 
 
-def reject_control_characters(text: str) -> None:
+def _reject_control_characters(text: str) -> None:
     """Raise InvalidURL for a control character, C1 included; the message has its code and position."""
     if not text.isprintable() and (found := re.search(r"[\x00-\x1f\x7f-\x9f]", text)):
         raise InvalidURL(f"has a control character (U+{ord(found[0]):04X}) at position {found.start() + 1}")
 
 
-def is_loopback_host(host: str) -> bool:
-    """Return whether the name or address *host* is one of this machine, whatever the system's configuration."""
-    return (
-        host == "localhost" or host.endswith(".localhost") or re.fullmatch(r"127(\.\d{1,3}){3}|::1", host) is not None
-    )
-
-
 def _base_url(text: str) -> str:
-    text = text.removeprefix("\ufeff")  # a byte order mark
     if not text.strip():
         raise InvalidURL("is empty")
-    reject_control_characters(text)
+    _reject_spaces(text)
     has_scheme = _URL.match(text) is not None
     if not has_scheme and re.match(_SCHEME_WITHOUT_SLASHES, text):
         raise InvalidURL("has no // after its scheme")
     if not has_scheme and re.fullmatch(_EMAIL_ADDRESS, text):
         raise InvalidURL("looks like an email address", "give the username with -u")
     found, rest = _split(text if has_scheme else f"https://{text}")
-    if not has_scheme and is_loopback_host(found[1]):
+    if not has_scheme and _is_loopback(found[1]):
         found, rest = _split(f"http://{text}")
-    reject_spaces(text)
     if "?" in rest:
         raise InvalidURL("has a query", "omit the ? and everything after it")
     if "#" in rest:
         raise InvalidURL("has a fragment", "omit the # and everything after it")
     _check_path(rest)
     return _origin_url(found) + _encode(rest[: len(rest) - len(pasted_end(rest))], _IN_PATH)
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether the name or address *host* is one of this machine, whatever the system's configuration."""
+    return (
+        host == "localhost" or host.endswith(".localhost") or re.fullmatch(r"127(\.\d{1,3}){3}|::1", host) is not None
+    )
 
 
 def pasted_end(text: str) -> str:
@@ -250,7 +239,7 @@ def pasted_end(text: str) -> str:
 def _resolved(base: str, path: str) -> str:
     if not path.strip():
         raise InvalidURL("is empty", "write / for the base URL itself")
-    reject_control_characters(path)
+    _reject_control_characters(path)
     if re.match(_WINDOWS_PATH, path):
         raise InvalidURL(
             "looks like a Windows file path, to which a shell such as Git Bash converts a leading slash",
@@ -258,37 +247,15 @@ def _resolved(base: str, path: str) -> str:
         )
     if "#" in path:
         raise InvalidURL("has a fragment, which is never sent", "write %23 for a # in a name")
-    if re.match(_SCHEME_WITHOUT_SLASHES, path):
-        raise InvalidURL("has no // after its scheme", "write the complete URL, or the path with a leading slash")
+    start, rest = base, path
     if _URL.match(path):
-        return _absolute(base, path)
-    name, mark, query = path.partition("?")
-    _check_path(name)
-    return _with_encoded_query(_joined_path(base, name), mark, query)
-
-
-def _absolute(base: str, url: str) -> str:
-    """Return *url* encoded; raises InvalidURL if its origin is not that of *base*."""
-    found, rest = _split(url)
-    if found != (wanted := origin(base)):
-        raise InvalidURL(
-            f"has the origin {_origin_url(found)}, but the base URL has {_origin_url(wanted)}",
-            ONLY_PATH,
-        )
+        found, rest = _split(path)
+        start, wanted = _origin_url(found), root(base)
+        if start != wanted:
+            raise InvalidURL(f"has the origin {start}, but the base URL has {wanted}", _ONLY_PATH)
     name, mark, query = rest.partition("?")
     _check_path(name)
-    return _with_encoded_query(_origin_url(found) + (_encode(name, _IN_PATH) or "/"), mark, query)
-
-
-def _joined_path(base: str, name: str) -> str:
-    """Return *base* followed by the path *name*; a host without a path gets a trailing slash."""
-    if not name:
-        return base if _split(base)[1] else f"{base}/"
-    return f"{base}/{_encode(name.removeprefix('/'), _IN_PATH)}"
-
-
-def _with_encoded_query(url: str, mark: str, query: str) -> str:
-    return f"{url}{mark}{_encode(query, _IN_QUERY)}"
+    return f"{start}/{_encode(name.removeprefix('/'), _IN_PATH)}{mark}{_encode(query, _IN_QUERY)}"
 
 
 def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
@@ -298,55 +265,24 @@ def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
     return f"{url}{pairs}" if url.endswith(("?", "&")) else f"{url}&{pairs}"
 
 
-def _invalid_next_page(error: InvalidURL) -> NetworkError:
-    message = f"the next page has a URL that {error}"
-    return NetworkError(message, hint=error.hint or STOP_BEFORE, sent=True, headers_received=True)
-
-
 def _target(url: str, reference: str) -> str:
     """Return the target of *reference*, a text from the server, relative to *url*."""
-    return _checked_length(_resolved_reference(url, reference.strip(" \t")))
-
-
-def _checked_length(url: str) -> str:
-    if len(url) > _MAX_LENGTH:
-        raise InvalidURL(f"has more than {_MAX_LENGTH:,} characters")
-    return url
-
-
-def _resolved_reference(url: str, reference: str) -> str:
-    """Return the target of *reference*, resolved as in RFC 3986, 5.2.2."""
-    reject_control_characters(reference)
+    reference = reference.strip(" \t")
+    _reject_control_characters(reference)
     if not reference:
         raise InvalidURL("is empty")
-    reference = reference.partition("#")[0]
-    target, rest = _split(url)
-    base_path, base_mark, base_query = rest.partition("?")
-    path, mark, query = reference.partition("?")
-    if "\\" in path:
+    if "\\" in reference.partition("?")[0]:
         raise InvalidURL("has a backslash")
-    if re.match(_SCHEME, path) or path.startswith("//"):
-        target, rest = _split(reference if re.match(_SCHEME, path) else f"{target[0]}:{reference}", user_info=True)
-        path = rest.partition("?")[0]
-    elif not path:
-        path, mark, query = base_path, *((mark, query) if mark else (base_mark, base_query))
-    elif not path.startswith("/"):
-        path = f"{base_path.rpartition('/')[0]}/{path}"
-    return _with_encoded_query(_origin_url(target) + _encode(_without_dots(path or "/"), _IN_PATH), mark, query)
-
-
-def _without_dots(path: str) -> str:
-    """Return *path* with its dot segments removed (RFC 3986, 5.2.4)."""
-    resolved: list[str] = []
-    segments = path.split("/")
-    for segment in segments:
-        if segment == "..":
-            del resolved[max(1, len(resolved) - 1) :]  # never removes the root
-        elif segment != ".":
-            resolved.append(segment)
-    if segments[-1] in (".", ".."):
-        resolved.append("")
-    return "/".join(resolved) if len(resolved) > 1 else "/"
+    try:
+        joined = urljoin(url, reference)
+    except ValueError:
+        raise InvalidURL("is not a valid URL") from None
+    target, rest = _split(joined.partition("#")[0], user_info=True)
+    path, mark, query = rest.partition("?")
+    found = f"{_origin_url(target)}{_encode(path or '/', _IN_PATH)}{mark}{_encode(query, _IN_QUERY)}"
+    if len(found) > _MAX_LENGTH:
+        raise InvalidURL(f"has more than {_MAX_LENGTH:,} characters")
+    return found
 
 
 def _split(url: str, *, user_info: bool = False) -> tuple[Origin, str]:
@@ -371,28 +307,17 @@ def _split(url: str, *, user_info: bool = False) -> tuple[Origin, str]:
 def _origin_url(origin: Origin) -> str:
     """Return *origin* as the start of a URL."""
     scheme, host, port = origin
-    return f"{scheme}://{bracketed(host) if port == DEFAULT_PORTS[scheme] else with_port(host, port)}"
+    return f"{scheme}://{_bracketed(host) if port == DEFAULT_PORTS[scheme] else with_port(host, port)}"
 
 
 def _check_path(path: str) -> None:
     """Raise InvalidURL for a *path* that a server, proxy or library may interpret as another path."""
     if "\\" in path:
         raise InvalidURL("has a backslash", "write / between its parts, or %5C for a backslash in a name")
-    if "%" in path and (found := re.search("%0[0ad]", path, re.IGNORECASE)):
-        raise InvalidURL(f"has an encoded line break or NUL ({found[0]})")
-    decoded = _decode_separators(path)
-    if decoded.startswith("//"):
+    if path.startswith("//"):
         raise InvalidURL("starts with //, which denotes a host", "write it with one slash")
-    # Some servers remove what follows a semicolon before they resolve the path.
-    if any(segment.partition(";")[0] in (".", "..") for segment in decoded.replace("\\", "/").split("/")):
+    if re.search(_DOT_SEGMENT, path):
         raise InvalidURL("has a . or .. segment, possibly encoded", "write the resolved path")
-
-
-def _decode_separators(path: str) -> str:
-    """Return *path* with percent-encoded dots and separators decoded."""
-    if "%" not in path:
-        return path
-    return re.sub("%2e|%2f|%5c", lambda found: _ENCODED_SEPARATORS[found[0].lower()], path, flags=re.IGNORECASE)
 
 
 def _encode(text: str, safe: str) -> str:
@@ -434,11 +359,9 @@ def _ipv6(text: str) -> str:
     from ipaddress import IPv6Address
 
     try:
-        address = IPv6Address(text)
+        return str(IPv6Address(text))
     except ValueError:
         raise InvalidURL("has a malformed IPv6 address") from None
-    mapped = address.ipv4_mapped
-    return f"::ffff:{mapped}" if mapped else str(address)  # str() formats mapped ones differently since Python 3.13
 
 
 def _name(host: str) -> str:
@@ -446,9 +369,9 @@ def _name(host: str) -> str:
     name = host.lower()
     if not name.isascii() or "xn--" in name:
         name = _encode_international(name)
-    if len(name.removesuffix(".")) > _MAX_NAME_LENGTH or not _has_valid_labels(name):
+    if not re.fullmatch(_NAME, name):
         raise InvalidURL("has an invalid host name")
-    if is_numeric(name):
+    if re.fullmatch(r"[\d.]+", name):
         _check_ipv4(name)
     return name
 
@@ -460,10 +383,6 @@ def _encode_international(name: str) -> str:
         return idna.encode(name, uts46=True).decode("ascii")
     except UnicodeError:  # idna.IDNAError is one
         raise InvalidURL("has an invalid internationalized host name") from None
-
-
-def _has_valid_labels(name: str) -> bool:
-    return all(_LABEL.fullmatch(label) for label in name.removesuffix(".").split("."))
 
 
 def _check_ipv4(name: str) -> None:

@@ -47,7 +47,6 @@ def test_the_target_is_that_of_the_api(target: str, url: str) -> None:
         ("//evil.test/me", 400),
         ("/v1/../admin", 400),
         ("/v1/%2e%2e/admin", 400),
-        ("/v1/%0d%0aX", 400),
         ("*", 400),
         ("evil.test:443", 400),
     ],
