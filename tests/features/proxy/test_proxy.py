@@ -215,7 +215,6 @@ def test_a_body_is_passed_on_as_it_arrives_in_both_directions(xapi: Xapi) -> Non
         b"POST / HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /",
         b"POST / HTTP/1.1\r\nHost: %b\r\n%bTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: %b\r\n%bContent-Length : 3\r\n\r\nabc",
-        b"GET / HTTP/1.1\nHost: %b\n%b\n",
     ],
 )
 def test_what_is_refused_does_not_reach_the_api(xapi: Xapi, given: bytes) -> None:

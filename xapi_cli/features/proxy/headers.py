@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from http.client import responses
-from typing import NamedTuple
 
 from xapi_cli.features.proxy.incoming import RequestHead
 from xapi_cli.http import authorization, urls
@@ -43,20 +42,11 @@ def forwarded(head: RequestHead, defaults: Sequence[Header]) -> list[Header]:
     return found + [(name, None) for name in _ADDED_BY_XAPI if name.lower() not in names]
 
 
-class ResponseStart(NamedTuple):
-    """The status line and headers for the client; whether the body is chunked, or ends with the connection.
+def response_start(response: Response, request: RequestHead, origin: str, *, closes: bool) -> tuple[bytes, bool]:
+    """Return the status line and headers of *response* for the client, and whether its body is chunked.
 
-    *closes* is whether the connection ends after the response.
+    URLs of *origin*, the API's, lead to the proxy in it. If it *closes* the connection, that is announced.
     """
-
-    data: bytes
-    is_chunked: bool
-    ends_with_connection: bool
-    closes: bool
-
-
-def response_start(response: Response, request: RequestHead, origin: str, *, closes: bool) -> ResponseStart:
-    """Return the start of *response* for the client; URLs of *origin*, the API's, lead to the proxy in it."""
     named = response.headers.get("Connection").encode("latin-1")
     dropped = _NOT_RETURNED | {each.strip().lower() for each in named.split(b",")}
     lines = [b"HTTP/1.1 %d %s\r\n" % (response.status, response.reason)]
@@ -66,18 +56,8 @@ def response_start(response: Response, request: RequestHead, origin: str, *, clo
             sent = _rewritten(value, origin, request, has_links=lowered == _LINK) if lowered in _WITH_URL else value
             lines.append(b"%s: %s\r\n" % (name, sent))
     framing = _framing(response, request)
-    lines.append(framing)
-    ends_with_connection = not framing and _has_body(response, request)
-    closes = closes or ends_with_connection
-    if closes:
-        lines.append(b"Connection: close\r\n")
-    elif request.is_http_1_0:
-        lines.append(b"Connection: keep-alive\r\n")
-    return ResponseStart(b"".join([*lines, b"\r\n"]), framing == _CHUNKED, ends_with_connection, closes)
-
-
-def _has_body(response: Response, request: RequestHead) -> bool:
-    return request.method != "HEAD" and response.status not in (204, 304)
+    lines += [framing, b"Connection: close\r\n" if closes else b"", b"\r\n"]
+    return b"".join(lines), framing == _CHUNKED
 
 
 def _framing(response: Response, request: RequestHead) -> bytes:
@@ -85,7 +65,7 @@ def _framing(response: Response, request: RequestHead) -> bytes:
     length = response.headers.get("Content-Length")
     if length and not response.headers.get("Transfer-Encoding") and response.status != 204:
         return b"Content-Length: %d\r\n" % int(length.partition(",")[0])  # the transport has checked it
-    return _CHUNKED if _has_body(response, request) and not request.is_http_1_0 else b""
+    return b"" if request.method == "HEAD" or response.status in (204, 304) else _CHUNKED
 
 
 def _rewritten(value: bytes, origin: str, request: RequestHead, *, has_links: bool) -> bytes:

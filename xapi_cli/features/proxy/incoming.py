@@ -17,12 +17,10 @@ from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE, TLS_RECORDS
 from xapi_cli.request.body.spool import Body, Spool
 
 BLOCK = 65_536
-_REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % TOKEN.encode())
+_REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.1\r\n" % TOKEN.encode())
 _END = b"\r\n\r\n"
-_MAX_METHOD = 32  # characters
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-_MAX_CHUNK_LINE = 4096  # bytes
-_MAX_TRAILERS = 16_384  # bytes
+_MAX_LINE = 4096  # bytes of a line between chunks, or of a trailer
 _MAX_KEPT = 2**30  # bytes; a longer body cannot be sent again
 _PAUSE = 0.05  # seconds without data after which the sender of a body may look for an early response
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect", b"authorization", b"content-type")
@@ -41,7 +39,7 @@ class ClientLeft(Exception):
 
 
 class RequestHead(NamedTuple):
-    """The request line and headers; *length* is None if the body is chunked. *persists* is whether more may follow.
+    """The request line and headers; *length* is None if the body is chunked.
 
     The names in *fields* are as the client sent them.
     """
@@ -50,9 +48,16 @@ class RequestHead(NamedTuple):
     target: str
     fields: tuple[tuple[bytes, bytes], ...]
     length: int | None
-    persists: bool
-    is_http_1_0: bool
-    expects_continue: bool
+
+    @property
+    def persists(self) -> bool:
+        """Whether another request may follow on the connection."""
+        return b"close" not in self.listed(b"connection")
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the client waits for 100 Continue before it sends the body."""
+        return (self.get(b"expect") or "").lower() == "100-continue"
 
     def get(self, name: bytes) -> str | None:
         """Return the first value of the header *name* (in lower case), or None."""
@@ -60,7 +65,8 @@ class RequestHead(NamedTuple):
 
     def listed(self, name: bytes) -> set[bytes]:
         """Return the elements, in lower case, of all headers *name* (in lower case), which are lists."""
-        return _elements(value for each, value in self.fields if each.lower() == name)
+        values = [value for each, value in self.fields if each.lower() == name]
+        return {element.strip().lower() for value in values for element in value.split(b",")} - {b""}
 
 
 class Input:
@@ -71,24 +77,23 @@ class Input:
         self.buffer = bytearray()
 
     def head(self) -> RequestHead | None:
-        """Return the next request line with its headers, None at the end; raises InvalidRequest."""
+        """Return the next request line with its headers, None at the end of the input; raises InvalidRequest."""
         expires = None  # the wait for a request is not limited
-        while True:
-            while self.buffer.startswith(b"\r\n"):  # RFC 9112, section 2.2
-                del self.buffer[:2]
-            if (end := self.buffer.find(_END, 0, MAX_HEADER_SIZE)) >= 0:
-                text = bytes(self.buffer[: end + len(_END)])
-                del self.buffer[: len(text)]
-                return _parsed(text)
-            if len(self.buffer) > MAX_HEADER_SIZE:
+        while (end := self.buffer.find(_END, 0, MAX_HEADER_SIZE)) < 0:
+            size = len(self.buffer)
+            if size > MAX_HEADER_SIZE:
                 raise InvalidRequest("the request line and headers are too long", 431)
-            _check_start(self.buffer)
-            if self.buffer and expires is None:
+            if self.buffer.startswith(TLS_RECORDS):
+                raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
+            if size and expires is None:
                 expires = time.monotonic() + self._timeout
             if not self._receive(None if expires is None else expires - time.monotonic()):
                 raise InvalidRequest(f"the headers of the request were not complete within {self._timeout:g} s", 408)
-            if not self.buffer:
+            if len(self.buffer) == size:
                 return None
+        text = bytes(self.buffer[: end + len(_END)])
+        del self.buffer[: len(text)]
+        return _parsed(text)
 
     def more(self) -> bool:
         """Append more data to the buffer; return False if there is none at the moment.
@@ -117,32 +122,17 @@ class Input:
 
     def _receive(self, seconds: float | None) -> bool:
         """Append what arrives, nothing at the end of the input; return False after *seconds* without data."""
-        if seconds is not None and not _is_readable(self._socket, max(seconds, 0.0)):
+        # With at most 256 clients, descriptors are below 1024.
+        if seconds is not None and not select.select([self._socket], [], [], max(seconds, 0.0))[0]:
             return False
         self.buffer += self._socket.recv(BLOCK)
         return True
 
 
-def _is_readable(sock: socket.socket, seconds: float) -> bool:
-    """Return whether *sock* is readable within *seconds*; with at most 256 clients, descriptors are below 1024."""
-    return bool(select.select([sock], [], [], seconds)[0])
-
-
-def _check_start(buffer: bytearray) -> None:
-    """Raise InvalidRequest if *buffer*, which is not complete, cannot become a valid request."""
-    if buffer.startswith(TLS_RECORDS):
-        raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
-    line_end = buffer.find(b"\n")
-    if b"\n\n" in buffer or (line_end >= 0 and not buffer.endswith(b"\r", 0, line_end)):
-        raise InvalidRequest("a line feed without a carriage return")
-    if line_end >= 0 and not _REQUEST_LINE.match(buffer):
-        raise InvalidRequest("the request line is not valid")
-
-
 def _parsed(text: bytes) -> RequestHead:
     line = _REQUEST_LINE.match(text)
-    if line is None or len(line[1]) > _MAX_METHOD:
-        raise InvalidRequest("the request line is not valid")
+    if line is None:
+        raise InvalidRequest("the request line is not valid, or not that of HTTP/1.1")
     fields = []
     at, end = line.end(), len(text) - 2
     while at < end:
@@ -160,31 +150,15 @@ def _parsed(text: bytes) -> RequestHead:
     values = dict(zip(names, (value for _, value in fields), strict=True))
     if b"host" not in values:
         raise InvalidRequest("the header Host is missing")
-    is_http_1_0 = line[3] == b"0"
-    connection = _elements(value for name, value in fields if name.lower() == b"connection")
-    return RequestHead(
-        line[1].decode("ascii"),
-        line[2].decode("ascii"),
-        tuple(fields),
-        _length(values, is_http_1_0=is_http_1_0),
-        b"close" not in connection and (not is_http_1_0 or b"keep-alive" in connection),
-        is_http_1_0,
-        _expects_continue(values, is_http_1_0=is_http_1_0),
-    )
+    return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), tuple(fields), _length(values))
 
 
-def _elements(values: Iterator[bytes]) -> set[bytes]:
-    return {element.strip().lower() for value in values for element in value.split(b",")} - {b""}
-
-
-def _length(values: dict[bytes, bytes], *, is_http_1_0: bool) -> int | None:
+def _length(values: dict[bytes, bytes]) -> int | None:
     """Return the length of the body, None if it is chunked (RFC 9112, section 6)."""
     length, coding = values.get(b"content-length"), values.get(b"transfer-encoding")
     if coding is not None:
         if length is not None:
             raise InvalidRequest("the request has Content-Length and Transfer-Encoding")
-        if is_http_1_0:
-            raise InvalidRequest("an HTTP/1.0 request has a Transfer-Encoding")
         if coding.lower() != b"chunked":
             raise InvalidRequest("the Transfer-Encoding is not supported", 501)
         return None
@@ -193,15 +167,6 @@ def _length(values: dict[bytes, bytes], *, is_http_1_0: bool) -> int | None:
     if not length.isdigit() or len(length) > 18:
         raise InvalidRequest("the Content-Length is not valid")
     return int(length)
-
-
-def _expects_continue(values: dict[bytes, bytes], *, is_http_1_0: bool) -> bool:
-    expectation = values.get(b"expect")
-    if expectation is None or is_http_1_0:
-        return False
-    if expectation.lower() != b"100-continue":
-        raise InvalidRequest("the expectation is not supported", 417)
-    return True
 
 
 class Upload(Body):
@@ -266,28 +231,25 @@ def _parts(source: Input, missing: int) -> Iterator[bytes]:
 def _chunks(source: Input) -> Iterator[bytes]:
     """Yield the data of the chunked body in *source*; extensions and trailers are discarded (RFC 9112, section 7.1)."""
     while True:
-        line = yield from _line(source, _MAX_CHUNK_LINE, "a line between chunks is too long", 400)
-        found = _CHUNK_LINE.fullmatch(line)
+        found = _CHUNK_LINE.fullmatch((yield from _line(source)))
         if found is None:
             raise InvalidRequest("the length of a chunk is not valid")
         size = int(found[1], 16)
         if not size:
             break
         yield from _parts(source, size)
-        if (yield from _line(source, 2, "a chunk does not end with CRLF", 400)) != b"\r\n":
+        if (yield from _line(source)) != b"\r\n":
             raise InvalidRequest("a chunk does not end with CRLF")
-    left = _MAX_TRAILERS
-    while (line := (yield from _line(source, left, "the trailers are too long", 431))) != b"\r\n":
-        left -= len(line)
+    while (line := (yield from _line(source))) != b"\r\n":
         if not FIELD_LINE.fullmatch(line):
             raise InvalidRequest("a trailer is not valid")
 
 
-def _line(source: Input, limit: int, reason: str, status: int) -> Generator[bytes, None, bytes]:
-    """Take a line of at most *limit* bytes from *source*; yield b"" while it is not complete."""
-    while not (end := source.buffer.find(b"\n", 0, limit) + 1):
-        if len(source.buffer) >= limit:
-            raise InvalidRequest(reason, status)
+def _line(source: Input) -> Generator[bytes, None, bytes]:
+    """Take a line from *source*; yield b"" while it is not complete."""
+    while not (end := source.buffer.find(b"\n", 0, _MAX_LINE) + 1):
+        if len(source.buffer) >= _MAX_LINE:
+            raise InvalidRequest("a line between chunks is too long")
         if not source.more():
             yield b""
     line = bytes(source.buffer[:end])

@@ -4,8 +4,8 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
@@ -31,99 +31,73 @@ def on_port(port: int) -> tuple[socket.socket, int]:
     return listener, number
 
 
-if sys.platform == "win32":
+def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
+    """Return a Unix socket at *chosen*, an absolute path, or in a new private directory, and its path.
 
-    def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
-        """Raise UsageError: Python has no Unix sockets on Windows."""
+    *stack* removes both. Raises UsageError.
+    """
+    if sys.platform == "win32":
         raise UsageError("Unix sockets are not available on this platform", hint="use --port")
+    path = chosen if chosen is not None else f"{_private_directory(environ, stack)}/{_SOCKET}"
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    previous = os.umask(0o177)  # the mode of a socket decides who can connect, from its first moment
+    try:
+        _remove_unused(path)
+        listener.bind(path)
+    except (OSError, ValueError) as error:
+        listener.close()
+        reason = (error.strerror if isinstance(error, OSError) else None) or "invalid path"
+        hint = "use another --socket"
+        raise UsageError(f"the socket {printable(path)} cannot be created: {reason}", hint=hint) from error
+    except UsageError:
+        listener.close()
+        raise
+    finally:
+        os.umask(previous)
+    stack.callback(_remove, path)
+    return listener, path
 
-else:
 
-    def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
-        """Return a Unix socket at *chosen*, an absolute path, or in a new private directory, and its path.
+def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
+    """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket."""
+    from tempfile import TemporaryDirectory, gettempdir
 
-        *stack* removes both.
+    longest = _MAX_SOCKET_PATH - len(f"/{_DIRECTORY}12345678/{_SOCKET}")
+    parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir(), "/tmp"]  # noqa: S108 - of mode 0700
+    short = [each for each in parents if os.path.isabs(each) and len(os.fsencode(each)) <= longest]
+    parent = next((each for each in short if os.access(each, os.W_OK | os.X_OK)), short[-1])
+    for name in os.listdir(parent):
+        if name.startswith(_DIRECTORY):
+            _remove_abandoned(f"{parent}/{name}")
+    return stack.enter_context(TemporaryDirectory(prefix=_DIRECTORY, dir=parent, ignore_cleanup_errors=True))
 
-        Raises UsageError.
-        """
-        path = chosen if chosen is not None else f"{_private_directory(environ, stack)}/{_SOCKET}"
-        if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
-            raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+def _remove_abandoned(directory: str) -> None:
+    """Remove *directory* if it has the socket of a proxy that was killed."""
+    with suppress(OSError, UsageError):
+        if os.listdir(directory) == [_SOCKET]:
+            _remove_unused(f"{directory}/{_SOCKET}")
+            os.rmdir(directory)
+
+
+def _remove_unused(path: str) -> None:
+    """Remove the socket at *path*; raises UsageError if a process listens on it, or if it is not a socket."""
+    assert sys.platform != "win32"  # noqa: S101 - for the type checker
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise UsageError(f"{printable(path)} exists and is not a socket", hint="use another --socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            _remove_unused(path)
-            with _private_mode():
-                listener.bind(path)
-            status = os.stat(path)
-            stack.callback(_remove, path, (status.st_dev, status.st_ino))
-        except (OSError, ValueError) as error:
-            listener.close()
-            reason = (error.strerror if isinstance(error, OSError) else None) or "invalid path"
-            raise UsageError(
-                f"the socket {printable(path)} cannot be created: {reason}", hint="use another --socket"
-            ) from error
-        except UsageError:
-            listener.close()
-            raise
-        return listener, path
-
-    def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
-        """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket."""
-        from tempfile import gettempdir, mkdtemp
-
-        longest = _MAX_SOCKET_PATH - len(f"/{_DIRECTORY}12345678/{_SOCKET}")
-        parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir(), "/tmp"]  # noqa: S108 - of mode 0700
-        short = [each for each in parents if os.path.isabs(each) and len(os.fsencode(each)) <= longest]
-        parent = next((each for each in short if os.access(each, os.W_OK | os.X_OK)), short[-1])
-        for name in os.listdir(parent):
-            if name.startswith(_DIRECTORY):
-                _remove_abandoned(f"{parent}/{name}")
-        directory = mkdtemp(prefix=_DIRECTORY, dir=parent)
-        stack.callback(_remove_directory, directory)
-        return directory
-
-    def _remove_abandoned(directory: str) -> None:
-        """Remove *directory* if it has the socket of a proxy that was killed."""
-        with suppress(OSError, UsageError):
-            if os.listdir(directory) == [_SOCKET]:
-                _remove_unused(f"{directory}/{_SOCKET}")
-                os.rmdir(directory)
-
-    def _remove_directory(path: str) -> None:
-        with suppress(OSError):
-            os.rmdir(path)
-
-    def _remove_unused(path: str) -> None:
-        """Remove the socket at *path*; raises UsageError if a process listens on it, or if it is not a socket."""
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            return
-        if not stat.S_ISSOCK(status.st_mode):
-            raise UsageError(f"{printable(path)} exists and is not a socket", hint="use another --socket")
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            probe.settimeout(1)
             probe.connect(path)
         except ConnectionRefusedError:
             os.unlink(path)
             return
-        finally:
-            probe.close()
-        raise UsageError(f"another process listens on {printable(path)}", hint="use another --socket")
+    raise UsageError(f"another process listens on {printable(path)}", hint="use another --socket")
 
-    @contextmanager
-    def _private_mode() -> Iterator[None]:
-        """Create files of mode 0600 within: the mode of a socket decides who can connect, from its first moment."""
-        previous = os.umask(0o177)
-        try:
-            yield
-        finally:
-            os.umask(previous)
 
-    def _remove(path: str, identity: tuple[int, int]) -> None:
-        """Remove the socket at *path*, unless it has been replaced."""
-        with suppress(OSError):
-            status = os.lstat(path)
-            if (status.st_dev, status.st_ino) == identity:
-                os.unlink(path)
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)

@@ -161,7 +161,8 @@ class _Connection:
         try:
             url = rules.url_of(head, port=self._port)
         except Refusal as refusal:
-            return self._refuse(refusal.status, refusal.kind, refusal.message, head)
+            is_complete = head.length == 0
+            return self._refuse(refusal.status, refusal.kind, refusal.message, head, is_complete=is_complete)
         has_body = head.length != 0
         upload = Upload(self._input, head.length, lambda: self._continue(head)) if has_body else None
         added = headers.forwarded(head, self._forwarding.headers)
@@ -197,20 +198,18 @@ class _Connection:
     def _respond(self, response: "Response", head: RequestHead, *, is_complete: bool) -> bool:
         """Pass *response* on; return whether another request may follow."""
         closes = not (head.persists and is_complete)
-        start = headers.response_start(response, head, self._forwarding.rules.origin, closes=closes)
-        self._socket.sendall(start.data)
+        start, is_chunked = headers.response_start(response, head, self._forwarding.rules.origin, closes=closes)
+        self._socket.sendall(start)
         try:
             for block in response.chunks():
-                self._socket.sendall(chunk(block) if start.is_chunked else block)
+                self._socket.sendall(chunk(block) if is_chunked else block)
         except XapiError:  # the response is truncated, and is so for the client
-            if start.ends_with_connection:
-                self._reset_at_close()
             return False
-        if start.is_chunked:
+        if is_chunked:
             self._socket.sendall(LAST_CHUNK)
         if not is_complete:
             self._linger()
-        return not start.closes
+        return not closes
 
     def _fail(self, error: XapiError, head: RequestHead, upload: Upload | None) -> bool:
         """Respond with *error*, unless a request may have been processed that a client would send again after a 502."""
@@ -223,11 +222,9 @@ class _Connection:
         return self._refuse(status, error.kind, message, head, is_complete=upload is None or upload.has_ended)
 
     def _refuse(
-        self, status: int, kind: str, message: str, head: RequestHead | None = None, *, is_complete: bool | None = None
+        self, status: int, kind: str, message: str, head: RequestHead | None = None, *, is_complete: bool = False
     ) -> bool:
         """Respond with an error of the proxy; return whether another request may follow."""
-        if is_complete is None:
-            is_complete = head is not None and head.length == 0
         closes = not (head is not None and head.persists and is_complete)
         has_body = head is None or head.method != "HEAD"
         self._socket.sendall(headers.own_response(status, kind, message, closes=closes, has_body=has_body))
