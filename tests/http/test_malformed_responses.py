@@ -45,7 +45,7 @@ LIES: dict[str, tuple[list[Step], str]] = {
     "closes immediately": ([head()], "{} closed the connection without a response"),
     "closes after the request": ([request()], "{} closed the connection without a response"),
     "closes within the headers": (says(START + b"X: "), "{} closed the connection in the middle of its response"),
-    "resets": ([request(), reset()], "the connection to {} broke before the response: connection reset"),
+    "resets": ([request(), reset()], "the connection to {} broke before the response: connection reset by peer"),
     "rubbish": (says(b"rubbish\x1b]52;c;eHh4\x07\r\n\r\n"), NO_STATUS),
     "HTTP/0.9": (says(b"<html>\n\n"), NO_STATUS),
     "an SSH server": ([send(b"SSH-2.0-OpenSSH_9.2\r\n"), request(), send(b"\r\n")], NO_STATUS),
@@ -76,7 +76,7 @@ LIES: dict[str, tuple[list[Step], str]] = {
     "a short body": (says(START + b"Content-Length: 5\r\n\r\nabc"), truncated(3, CLOSED)),
     "a reset in the body": (
         says(START + b"Content-Length: 5\r\n\r\nabc", sleep(0.1), reset()),
-        truncated(3, "connection reset"),
+        truncated(3, "connection reset by peer"),
     ),
     "chunks without an end": (says(CHUNKED + b"3\r\nabc\r\n"), truncated(3, CLOSED)),
     "a bad chunk": (says(CHUNKED + b"3\r\nabcXY"), truncated(3, "malformed chunk footer")),

@@ -213,7 +213,9 @@ def test_informational_responses_do_not_stop_an_upload(transport: Transport) -> 
 def test_a_connection_failure_during_an_upload_is_reported(transport: Transport) -> None:
     with Server([head(), reset()]) as server, pytest.raises(NetworkError) as caught:
         posted(transport, server, zeros(4 * SIZE), 4 * SIZE)
-    assert caught.value.message == f"the connection to {server.name} broke before the response: connection reset"
+    assert (
+        caught.value.message == f"the connection to {server.name} broke before the response: connection reset by peer"
+    )
     assert (caught.value.sent, caught.value.headers_received) == (True, False)
     assert "may have been processed" in str(caught.value)
 

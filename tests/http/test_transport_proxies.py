@@ -62,7 +62,7 @@ def test_https_uses_a_tunnel_without_the_token(server_tls: ssl.SSLContext, clien
         ([request(), send(b"HTTP/1.1 502 Bad\r\n\r\n")], "the proxy {} refused to connect to the server (status 502)"),
         ([request(), send(b"HTTP/1.1 302 Away\r\n\r\n")], "the proxy {} refused to connect to the server (status 302)"),
         ([request()], "the proxy {} closed the connection without a response"),
-        ([request(), reset()], "no connection to the proxy {}: connection reset"),
+        ([request(), reset()], "no connection to the proxy {}: connection reset by peer"),
         (
             [request(), send(b"nonsense\r\n\r\n")],
             "the response from the proxy {} is not valid HTTP (illegal status line)",

@@ -135,7 +135,7 @@ class Connection:
                 raise self._reset from None
             raise
         if self._is_aborted:  # abort() shuts the socket down, so recv() returns b"" as if the peer had closed
-            raise ConnectionAbortedError(errno.ECONNABORTED, "aborted")
+            raise ConnectionAbortedError(errno.ECONNABORTED, "connection aborted")
         if not data and self._reset:  # what has arrived may be incomplete
             raise self._reset
         return data

@@ -122,16 +122,9 @@ class Dialer:
 def _addresses(host: str, port: int, wait: "Wait") -> list[Address]:
     """Return the addresses of *host* in the order in which to try them.
 
-    Raises OSError if the lookup fails, TimeoutExpired when *wait* has expired.
+    The lookup runs in a daemon thread, so that one that hangs does not prevent the process from exiting. Raises OSError
+    if it fails, TimeoutExpired when *wait* has expired.
     """
-    try:
-        return _interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP, flags=socket.AI_NUMERICHOST))
-    except socket.gaierror:  # *host* is a name, not an address
-        return _lookup(host, port, wait)
-
-
-def _lookup(host: str, port: int, wait: "Wait") -> list[Address]:
-    """Look up *host* in a daemon thread, so that a lookup that hangs does not prevent the process from exiting."""
     found: list[Address] = []
     failures: list[OSError] = []
     done = Event()
@@ -147,10 +140,7 @@ def _lookup(host: str, port: int, wait: "Wait") -> list[Address]:
         finally:
             done.set()
 
-    try:
-        Thread(target=run, name=f"lookup of {host}", daemon=True).start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, "no more threads can be started") from error
+    Thread(target=run, name=f"lookup of {host}", daemon=True).start()
     while not done.is_set():
         done.wait(wait.poll_interval())
     if failures:

@@ -50,18 +50,6 @@ _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
         CHECK_SCHEME,
     ),
 }
-_SYSTEM = {
-    errno.ECONNREFUSED: "connection refused",
-    errno.ECONNRESET: "connection reset",
-    errno.ECONNABORTED: "connection aborted",
-    errno.EPIPE: "connection closed by the server",
-    errno.ETIMEDOUT: "connection timed out",
-    errno.EHOSTUNREACH: "no route to the host",
-    errno.ENETUNREACH: "network is unreachable",
-    errno.ENETDOWN: "network is down",
-    errno.EMFILE: "too many open files",
-    errno.ENFILE: "too many open files",
-}
 _CHECK_LIMIT = "check the limit of open files with `ulimit -n`"
 _SYSTEM_HINTS: dict[int, Hint] = {
     errno.EMFILE: _CHECK_LIMIT,
@@ -92,8 +80,7 @@ def describe_error(error: OSError) -> tuple[str, Hint | None]:
         return _certificate_error(error)
     if isinstance(error, ssl.SSLError):
         return _tls_error(error)
-    reason = _SYSTEM.get(error.errno or 0) or _clause(error.strerror or type(error).__name__)
-    return reason, _SYSTEM_HINTS.get(error.errno or 0)
+    return _clause(error.strerror or type(error).__name__), _SYSTEM_HINTS.get(error.errno or 0)
 
 
 def _resolution_error(error: socket.gaierror) -> tuple[str, Hint | None]:

@@ -6,7 +6,6 @@ The file is opened for each line, so that one that was renamed, as by logrotate,
 
 import os
 import re
-import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -72,12 +71,7 @@ class RequestLog:
             self.end(exchange)
 
     def _open(self) -> int:
-        """Return the descriptor of the file, which must be a regular one; raises OSError."""
-        descriptor = os.open(self._path, _FLAGS, 0o600)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(0, "it is not a regular file")
-        return descriptor
+        return os.open(self._path, _FLAGS, 0o600)
 
     def _append(self, line: bytes) -> None:
         with self._lock:

@@ -44,20 +44,15 @@ class Headers:
         """Return the value of the header *name*; the values of a repeated one are joined by `, ` (RFC 9110, 5.3)."""
         wanted = name.lower().encode("ascii")
         values = [value for each, value in self.raw if each.lower() == wanted]
-        return b", ".join(values).decode(self._encoding) if values else default
+        joined = b", ".join(values)
+        try:
+            return joined.decode() if values else default
+        except UnicodeDecodeError:
+            return joined.decode("iso-8859-1")
 
     def __contains__(self, name: str) -> bool:
         wanted = name.lower().encode("ascii")
         return any(each.lower() == wanted for each, _ in self.raw)
-
-    @property
-    def _encoding(self) -> str:
-        """UTF-8 if all values are, otherwise ISO 8859-1."""
-        try:
-            b"\n".join(value for _, value in self.raw).decode()
-        except UnicodeDecodeError:
-            return "iso-8859-1"
-        return "utf-8"
 
 
 class Request(NamedTuple):

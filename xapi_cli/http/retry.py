@@ -88,26 +88,9 @@ def requested_delay(raw_headers: RawHeaders) -> float | None:
 # the words for the user
 
 
-def refusal(method: str) -> str:
-    """Return why a request with *method* is not retried."""
-    return f"--retry does not repeat a {method}"
-
-
 def explained(hint: Hint | None, refusal: str | None) -> Hint | None:
     """Return *hint* with *refusal*, why a request was not retried, in parentheses; either may be missing."""
     return together(hint, f" ({refusal})") if hint and refusal else hint or refusal
-
-
-def why_retries_ended(status: int, raw_headers: RawHeaders, retries: int, *, deadline: float | None) -> str | None:
-    """Return why a response is final that is a 429 although --retry was given (*retries*); None for any other one."""
-    if status != TOO_MANY_REQUESTS or not retries:
-        return None
-    seconds = retry_after_seconds(raw_headers)
-    if seconds is not None and seconds > LONGEST_WAIT:
-        return _longest_wait()
-    if deadline is not None and time.monotonic() + (seconds or 0) >= deadline:
-        return "--max-time leaves less time"
-    return f"--retry {retries} was not enough"
 
 
 def later_hint(raw_headers: RawHeaders) -> str:
@@ -118,19 +101,11 @@ def later_hint(raw_headers: RawHeaders) -> str:
 
 def rate_limit_hint(raw_headers: RawHeaders, method: str, *, is_explained: bool) -> str:
     """Return the hint for a 429 to a request; it need not suggest --retry if *is_explained* why that did not help."""
-    found, seconds = later_hint(raw_headers), retry_after_seconds(raw_headers)
-    if is_explained or method not in IDEMPOTENT:
-        return found
-    if seconds is not None and seconds > LONGEST_WAIT:
-        return f"{found} ({_longest_wait()})"
-    return f"{found}, or use --retry"
+    found = later_hint(raw_headers)
+    return found if is_explained or method not in IDEMPOTENT else f"{found}, or use --retry"
 
 
 def login_hint(raw_headers: RawHeaders) -> str:
     """Return the hint for a 429 to a login, which is not retried."""
     seconds = retry_after_seconds(raw_headers)
     return f"wait {'a while' if seconds is None else f'{seconds} s'}, then try again"
-
-
-def _longest_wait() -> str:
-    return f"--retry waits at most {LONGEST_WAIT:.0f} s"

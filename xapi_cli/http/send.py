@@ -270,13 +270,12 @@ class Sender:
 
     def _refused_retry(self, call: Call, result: Response | NetworkError) -> str | None:
         """Return why *result*, if it is a transient failure, is not retried; None if that needs no words."""
-        if not _is_transient(result):
+        if not self._retries or not _is_transient(result):
             return None
-        if self._retries and call.method not in retry.IDEMPOTENT:
-            return retry.refusal(call.method)
-        if isinstance(result, NetworkError):
-            return None
-        return retry.why_retries_ended(result.status, result.raw_headers, self._retries, deadline=self._deadline)
+        if call.method not in retry.IDEMPOTENT:
+            return f"--retry does not repeat a {call.method}"
+        is_limited = isinstance(result, Response) and result.status == retry.TOO_MANY_REQUESTS
+        return f"--retry {self._retries} was not enough" if is_limited else None
 
     def _redirected(self, call: Call, response: Response, redirects: int) -> tuple[Call | None, RedirectError | None]:
         """Return the call that follows *response*, or why the redirect is not followed."""
