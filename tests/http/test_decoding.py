@@ -148,12 +148,11 @@ def test_output_is_available_as_soon_as_possible(coding: str, wbits: int) -> Non
     assert list(parts) == [b"three"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("coding", "wbits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
 def test_a_decompression_bomb_is_decoded_in_small_blocks_and_constant_memory(coding: str, wbits: int) -> None:
     packer = zlib.compressobj(9, wbits=wbits)
-    bomb = b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(300)), packer.flush()])
-    assert len(bomb) < 400_000
+    bomb = b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(30)), packer.flush()])
+    assert len(bomb) < 40_000
     tracemalloc.start()
     size = 0
     for block in decode([bomb], coding):
@@ -161,5 +160,5 @@ def test_a_decompression_bomb_is_decoded_in_small_blocks_and_constant_memory(cod
         size += len(block)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert size == 300 << 20
+    assert size == 30 << 20
     assert peak < 1_000_000

@@ -50,10 +50,3 @@ def test_retry_after_may_be_a_date() -> None:
 
     assert found is not None
     assert 110 < found <= 120
-
-
-def test_only_idempotent_methods_are_retried_within_the_limit() -> None:
-    methods = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH", "REPORT"]
-
-    assert [retry.next_delay(method, 0, 1) is not None for method in methods] == [True] * 5 + [False] * 3
-    assert retry.next_delay("GET", 1, 1) is None

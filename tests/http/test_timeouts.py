@@ -25,52 +25,45 @@ from xapi_cli.http.transport import Transport
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
-STALLS: dict[str, tuple[list[Step], str, bool]] = {
-    "silent": ([request(), hang()], "no response from {} within 1 s", True),
-    "slow-loris head": (
-        [request(), drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 999, 0.05)],
-        "no response from {} within 1 s",
-        True,
-    ),
-    "endless 103": (
-        [request(), drip(b"HTTP/1.1 103 Hint\r\n\r\n" * 999, 0.05, 21)],
-        "no response from {} within 1 s",
-        True,
-    ),
-    "stalls in the body": ([request(), send(HEAD + b"ab"), hang()], "no more data from {} within 2.5 s", True),
+NO_RESPONSE = "no response from {} within 0.3 s"
+NO_MORE_DATA = "no more data from {} within 2 s"  # a busy machine needs less for the headers
+STALLS: dict[str, tuple[list[Step], str]] = {
+    "silent": ([request(), hang()], NO_RESPONSE),
+    "slow-loris head": ([request(), drip(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 999, 0.05)], NO_RESPONSE),
+    "endless 103": ([request(), drip(b"HTTP/1.1 103 Hint\r\n\r\n" * 999, 0.05, 21)], NO_RESPONSE),
+    "stalls in the body": ([request(), send(HEAD + b"ab"), hang()], NO_MORE_DATA),
     "a slow chunk extension": (
         [request(), send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), drip(b"5;" + b"x" * 999, 0.05)],
-        "no more data from {} within 2.5 s",
-        True,
+        NO_MORE_DATA,
     ),
 }
 
 
 @pytest.mark.parametrize("stall", STALLS)
 def test_a_stalled_server_causes_a_timeout(stall: str) -> None:
-    script, message, sent = STALLS[stall]
+    script, message = STALLS[stall]
     with Server(script) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
         get(server, timeout=httpx.Timeout(10, read=float(message.split()[-2])))
     assert caught.value.message == message.format(server.name)
-    assert caught.value.sent == sent
-    assert 0.9 < watch.seconds < SOON
+    assert caught.value.sent
+    assert 0.2 < watch.seconds < SOON
 
 
 @pytest.mark.parametrize("stall", STALLS)
 def test_the_deadline_limits_every_wait(stall: str) -> None:
     with Server(STALLS[stall][0]) as server, Stopwatch() as watch, pytest.raises(TimeoutExpired) as caught:
-        get(server, timeout=60, deadline=time.monotonic() + 1)
+        get(server, timeout=60, deadline=time.monotonic() + 0.5)
     assert f"{server.name} before --max-time expired" in caught.value.message
     assert str(caught.value).endswith("; raise --max-time to wait longer")
-    assert 0.9 < watch.seconds < SOON
+    assert 0.4 < watch.seconds < SOON
 
 
 def test_the_deadline_limits_an_endless_slow_body() -> None:
     reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with Server([request(), send(reply), drip(b"1\r\nx\r\n" * 999, 0.02, 6)]) as server:
         with Stopwatch() as watch, pytest.raises(TimeoutExpired, match="before the time for a login expired"):
-            get(server, timeout=60, deadline=time.monotonic() + 1.5, deadline_name="the time for a login")
-        assert 1.4 < watch.seconds < SOON
+            get(server, timeout=60, deadline=time.monotonic() + 0.7, deadline_name="the time for a login")
+        assert 0.6 < watch.seconds < SOON
 
 
 def test_a_slow_body_causes_no_timeout() -> None:

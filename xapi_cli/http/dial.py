@@ -6,6 +6,7 @@ attempts overlap: one begins when the previous one has failed, or has taken 250 
 """
 
 import errno
+import os
 import selectors
 import socket
 import time
@@ -96,7 +97,7 @@ class Dialer:
             wait.phase = "name resolution"
             addresses = _addresses(host, port, wait)
             wait.phase = "TCP"
-            return _HappyEyeballs(addresses[:_MAX_ADDRESSES]).first_connected(wait)
+            return _first_connected(addresses[:_MAX_ADDRESSES], wait)
         except OSError as error:
             raise _unreachable(route, error) from error
 
@@ -156,65 +157,50 @@ def _interleaved(infos: list[tuple[Any, ...]]) -> list[Address]:
     return [entry for entry in chain.from_iterable(zip_longest(first, others)) if entry]
 
 
-class _HappyEyeballs:
-    """Connect to the *addresses* of one server in parallel, started 250 ms apart (RFC 8305, 5).
+def _first_connected(addresses: Iterable[Address], wait: "Wait") -> socket.socket:
+    """Return the first socket that connects to one of *addresses*, and close the others.
 
-    An unreachable address therefore delays the connection by at most 250 ms.
+    Raises OSError if all fail, and TimeoutExpired. The attempts start 250 ms apart (RFC 8305, 5), so an unreachable
+    address delays the connection by at most 250 ms.
     """
-
-    def __init__(self, addresses: Iterable[Address]) -> None:
-        self._waiting = deque(addresses)
-        self._running = Selector()
-        self._next_start = 0.0
-        self._last_error: OSError = socket.gaierror(socket.EAI_NONAME, "no address")
-
-    def first_connected(self, wait: "Wait") -> socket.socket:
-        """Return the first connected socket, and close the others; raises OSError if all addresses fail."""
+    waiting, next_start = deque(addresses), 0.0
+    error: OSError = socket.gaierror(socket.EAI_NONAME, "no address")
+    with Selector() as running:
         try:
-            while (is_running := bool(self._running.get_map())) or self._waiting:
+            while waiting or running.get_map():
                 timeout = wait.poll_interval()
-                delay = self._next_start - time.monotonic()
-                if self._waiting and (not is_running or delay <= 0):
-                    self._start(*self._waiting.popleft())
-                elif (sock := self._poll(min(timeout, delay) if self._waiting else timeout)) is not None:
-                    return sock
-            raise self._last_error
+                delay = next_start - time.monotonic() if running.get_map() else 0.0
+                if waiting and delay <= 0:
+                    next_start = time.monotonic() + _ATTEMPT_DELAY
+                    try:
+                        sock = _connecting(*waiting.popleft())
+                    except OSError as failure:
+                        error = failure
+                    else:
+                        running.register(sock, selectors.EVENT_WRITE, data=sock)
+                    continue
+                for key, _ in running.select(min(timeout, delay) if waiting else timeout):
+                    running.unregister(key.data)
+                    if not (code := key.data.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+                        connected: socket.socket = key.data
+                        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                        return connected
+                    key.data.close()
+                    error = OSError(code, os.strerror(code))
+            raise error
         finally:
-            for key in self._running.get_map().values():
+            for key in running.get_map().values():
                 key.data.close()
-            self._running.close()
 
-    def _start(self, family: int, address: object) -> None:
-        self._next_start = time.monotonic() + _ATTEMPT_DELAY
-        try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            self._last_error = error
-            return
-        sock.setblocking(False)
-        code = sock.connect_ex(address)  # type: ignore[arg-type]  # an address from getaddrinfo() for this family
-        if code in _IN_PROGRESS:
-            self._running.register(sock, selectors.EVENT_WRITE, data=sock)
-        else:
-            self._fail(sock, code)
 
-    def _poll(self, seconds: float) -> socket.socket | None:
-        """Wait at most *seconds*; return a socket that is now connected, or None."""
-        for key, _ in self._running.select(seconds):
-            sock: socket.socket = key.data
-            self._running.unregister(sock)
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code == 0:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return sock
-            self._fail(sock, code)
-        return None
-
-    def _fail(self, sock: socket.socket, code: int) -> None:
-        import os
-
+def _connecting(family: int, address: Any) -> socket.socket:
+    """Return a socket that is being connected to *address*; raises OSError if that fails at once."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    if (code := sock.connect_ex(address)) not in _IN_PROGRESS:
         sock.close()
-        self._last_error = OSError(code, os.strerror(code))
+        raise OSError(code, os.strerror(code))
+    return sock
 
 
 def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:

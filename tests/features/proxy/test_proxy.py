@@ -17,7 +17,7 @@ from tests.commands.api import TOKEN, bearing, response
 from tests.commands.profiles import write_config
 from tests.features.proxy.running import Proxy, proxy
 from tests.support.program import PROGRAM, PYTHON, Xapi
-from tests.support.servers import OK, Peer, Server, Step, free_port, head, request, send, sleep, wait_for
+from tests.support.servers import OK, Peer, Server, Step, free_port, hang, head, request, send, wait_for
 from xapi_cli.features.sandbox import MASTER, Sandbox
 
 LARGE = 20 * 2**20  # bytes
@@ -309,8 +309,8 @@ def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> N
         unreachable = client.get("/")
     request_error = xapi("request", "/", env=env).err
     with (
-        Server([request(), sleep(60)]) as server,
-        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+        Server([request(), hang()]) as server,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "0.3") as running,
         running.client() as client,
     ):
         late = client.get("/")
@@ -318,7 +318,7 @@ def test_an_api_that_cannot_be_reached_is_502_and_a_timeout_504(xapi: Xapi) -> N
     assert (unreachable.status_code, unreachable.json()["error"]) == (502, "network")
     assert unreachable.json()["message"] == request_error.strip().replace("xapi: error:", "xapi proxy:")
     assert (late.status_code, late.json()["error"]) == (504, "timeout")
-    assert "within 1 s" in late.json()["message"]
+    assert "within 0.3 s" in late.json()["message"]
 
 
 def test_a_truncated_response_is_truncated_for_the_client_too(xapi: Xapi) -> None:
@@ -371,7 +371,7 @@ def test_a_client_that_expects_it_gets_100_continue_before_it_sends_the_body(xap
 def test_headers_that_do_not_arrive_are_408(xapi: Xapi) -> None:
     with (
         Server([request(), send(OK)]) as server,
-        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
+        proxy(xapi, bearing(server), "--port", "0", "--timeout", "0.3") as running,
     ):
         reply = running.exchange(b"GET / HTTP/1.1\r\nHost: ")
 

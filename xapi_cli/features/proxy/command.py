@@ -3,7 +3,6 @@
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -193,10 +192,21 @@ def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -
     """Run *command* until it has ended, and return its exit code."""
     from xapi_cli.system import programs, signals
 
-    with _passing_signals_on() as pass_on_to:
+    child: Popen[bytes] | None = None
+    received: list[int] = []
+
+    def pass_on(number: int) -> bool:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+        return True
+
+    # Ctrl-C reaches the command anyway; of SIGTERM and SIGHUP, the second one ends this process too.
+    with signals.ignored_interrupts(), signals.graceful_stop(pass_on):
         child = programs.start(command, environ)
         try:
-            pass_on_to(child)
+            for number in received:
+                child.send_signal(number)
             while (code := child.poll()) is None:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL)
@@ -211,34 +221,3 @@ def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -
                 child.wait()
             raise
     return 128 - code if code < 0 else code
-
-
-@contextmanager
-def _passing_signals_on() -> "Iterator[Callable[[Popen[bytes]], None]]":
-    """Yield a function after which a process gets SIGTERM and SIGHUP, also earlier ones; Ctrl-C reaches it anyway."""
-    from xapi_cli.system import signals
-
-    children: list[Popen[bytes]] = []
-    received: list[int] = []
-
-    def pass_on(number: int, frame: object) -> None:
-        received.append(number)
-        for child in children:
-            with suppress(OSError):
-                child.send_signal(number)
-
-    def pass_on_to(child: "Popen[bytes]") -> None:
-        children.append(child)
-        for number in received:
-            child.send_signal(number)
-
-    names = ("SIGTERM",) if sys.platform == "win32" else ("SIGTERM", "SIGHUP")
-    numbers: list[int] = [getattr(signal, name) for name in names]
-    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    previous = {number: signal.signal(number, pass_on) for number in handled}
-    try:
-        with signals.ignored_interrupts():
-            yield pass_on_to
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
