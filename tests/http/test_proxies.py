@@ -75,7 +75,7 @@ def test_an_ipv6_proxy_is_shown_in_brackets() -> None:
         ("ftp://u:hunter2@proxy", "has a scheme other than http"),
         ("http://", "has no host"),
         ("http://u:hunter2@", "has no host"),
-        ("http://u:hunter2@proxy:0", "has a port outside 1-65535"),
+        ("http://u:hunter2@proxy:0", "has a port that is not a number"),
         ("http://u:hunter2@proxy:port", "has a port that is not a number"),
         ("http://u:hunter2@[::1", "has a malformed IPv6 address"),
         ("http://u:hunter2@pro xy:1", "contains whitespace"),

@@ -1,10 +1,9 @@
-"""How a request is authenticated: the headers that send the token to the API and the credentials of a proxy to it."""
+"""How a request is authenticated: the header that sends the token to the API."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xapi_cli.http.connection import Route
     from xapi_cli.tokens import Token
 
 NAME = "Authorization"  # of the header that has the token
@@ -15,15 +14,9 @@ def value(token: "Token") -> str:
     return f"Bearer {token.access_token}"
 
 
-def headers(token: "Token | None", route: "Route | None" = None) -> list[tuple[bytes, bytes]]:
-    """Return the headers that authenticate a request with *token* over *route*.
-
-    A proxy gets its credentials with each request that is not encrypted, otherwise once per connection (CONNECT).
-    """
-    found = [] if token is None else [(NAME.encode("ascii"), value(token).encode("ascii"))]
-    if route is not None and route.proxy and route.proxy.authorization and route.is_forwarded:
-        found.append((b"Proxy-Authorization", route.proxy.authorization))
-    return found
+def headers(token: "Token | None") -> list[tuple[bytes, bytes]]:
+    """Return the headers that authenticate a request with *token*."""
+    return [] if token is None else [(NAME.encode("ascii"), value(token).encode("ascii"))]
 
 
 def is_set_by_user(headers: Collection[tuple[str, object]]) -> bool:

@@ -91,7 +91,6 @@ def _converted(request: httpx.Request) -> Request:
     port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
     if not 0 < port < 65_536:
         raise UsageError("the URL has a port outside 1-65535")
-    is_login = bool(extensions.get("login"))
     return Request(
         request.method,
         str(url),
@@ -104,7 +103,6 @@ def _converted(request: httpx.Request) -> Request:
         timeouts=timeouts_of(request),
         deadline=extensions.get("deadline"),
         deadline_name=extensions.get("deadline_name") or "--max-time",
-        is_login=is_login,
-        is_safe_to_resend=is_login,  # a second token has no side effects
+        is_login=bool(extensions.get("login")),
         exposed=extensions.get("exposed") or (lambda: None),
     )

@@ -76,7 +76,6 @@ class Request(NamedTuple):
     deadline: float | None = None
     deadline_name: str = "--max-time"
     is_login: bool = False
-    is_safe_to_resend: bool = False  # a second one has no side effects
     exposed: Callable[[], None] = lambda: None  # called before it is sent over a connection that others can read
     # A socket that is watched while the response is awaited, and a function that is called when it has data or has
     # ended. The function raises an exception, which ends the request, or returns whether to go on watching.
@@ -115,7 +114,7 @@ def build_request(
 class Response:
     """The response to *request*, whose *body* is not read yet; the request *started* at a time of the monotonic clock.
 
-    *tls* is the version of TLS. The connection *is_exposed* if others can read it; *abort* ends it from another thread.
+    *tls* is the version of TLS. The connection *is_exposed* if others can read it.
     """
 
     elapsed = 0.0  # seconds until the response was closed
@@ -132,11 +131,10 @@ class Response:
         version: bytes = b"1.1",
         tls: str | None = None,
         is_exposed: bool = False,
-        abort: Callable[[], None] = lambda: None,
     ) -> None:
         self.request, self.status, self.headers, self.raw_headers = request, status, Headers(headers), headers
         self._body, self._started = body, started
-        self.reason, self.version, self.tls, self.is_exposed, self.abort = reason, version, tls, is_exposed, abort
+        self.reason, self.version, self.tls, self.is_exposed = reason, version, tls, is_exposed
         self._is_closed = False
         self._ended: float | None = None
 

@@ -26,13 +26,10 @@ _MAX_IDLE_BEFORE_POST = 1.0
 
 
 class Pool:
-    """Idle connections by route, and the connections in use; thread-safe, without *keeps_open* none is kept.
+    """Idle connections by route, and the connections in use; thread-safe. One belongs to one caller at a time."""
 
-    A connection belongs to one caller at a time.
-    """
-
-    def __init__(self, *, keeps_open: bool = True) -> None:
-        self._keeps_open, self._is_closed = keeps_open, False
+    def __init__(self) -> None:
+        self._is_closed = False
         self._lock = Lock()
         self._idle: dict[Route, list[Connection]] = {}  # in the order in which they became idle
         self._in_use: set[Connection] = set()
@@ -65,7 +62,7 @@ class Pool:
             self._in_use.discard(connection)
             if connection.has_surplus:
                 self._unsafe_routes.add(connection.route)
-            if is_reusable and self._keeps_open and connection.route not in self._unsafe_routes:
+            if is_reusable and not self._is_closed and connection.route not in self._unsafe_routes:
                 self._idle.setdefault(connection.route, []).append(connection)
             else:
                 connection.close()
@@ -79,7 +76,7 @@ class Pool:
     def close(self) -> None:
         """Close idle connections, and those that are released later; operations of other threads on them fail."""
         with self._lock:
-            self._keeps_open, self._is_closed = False, True
+            self._is_closed = True
             for connection in self._in_use:  # all are open: `release` holds the lock while it closes one
                 connection.abort()
             self._close_idle()

@@ -16,7 +16,7 @@ _UNKNOWN_CA = {2, 18, 19, 20, 21}  # X509_V_ERR_*, by number: the ssl module has
 _MIN_HASHED = 50  # certificates in the directory of the system; one that an administrator has begun has fewer
 _directory_contexts: "WeakSet[ssl.SSLContext]" = WeakSet()
 _CERTIFICATE_SUFFIXES = {".pem", ".crt", ".cer"}
-HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # names that `openssl rehash` creates and OpenSSL looks up
+_HASHED_NAME = r"[0-9a-fA-F]{8}\.[0-9]"  # names that `openssl rehash` creates and OpenSSL looks up
 
 
 def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SSLContext":
@@ -90,7 +90,7 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
         context.load_verify_locations(cafile=path)
         return
     names = [entry.name for entry in path.iterdir()]
-    if any(re.fullmatch(HASHED_NAME, name) for name in names):
+    if any(re.fullmatch(_HASHED_NAME, name) for name in names):
         context.load_verify_locations(capath=path)
         return
     loaded = False

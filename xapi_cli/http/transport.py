@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 import h11
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
-from xapi_cli.http import authorization
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
 from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
@@ -51,7 +50,7 @@ DISCARD_TIMEOUT = 0.2  # seconds to read them
 
 
 class Transport:
-    """A thread-safe transport; if it *keeps_open*, connections stay open between requests.
+    """A thread-safe transport, whose connections stay open between requests.
 
     *timeout*, in seconds, limits each wait of a request that does not carry its own timeouts: the wait for a
     connection, up to the completed TLS handshake, each wait while sending, the wait for the complete response headers,
@@ -70,19 +69,18 @@ class Transport:
         log: "RequestLog | None" = None,
         *,
         timeout: float | None = None,
-        keeps_open: bool = True,
         on_request: Callable[[Request], None] | None = None,
         on_response: Callable[[Response], None] | None = None,
     ) -> None:
         self._tls, self._proxy, self._waiting, self._trace, self._log = tls, proxy, waiting, trace, log
-        self._timeout, self._keeps_open = timeout, keeps_open
+        self._timeout = timeout
         self._on_request, self._on_response = on_request, on_response
         self._begin_process()
 
     def _begin_process(self) -> None:
         self._process = os.getpid()
         self._dialer = Dialer(self._tls, self._trace)
-        self._pool = Pool(keeps_open=self._keeps_open)
+        self._pool = Pool()
 
     def send(self, request: Request) -> Response:
         """Return the response to *request* with a body that is not read yet.
@@ -116,7 +114,6 @@ class Transport:
             version=received.version,
             tls=connection.tls,
             is_exposed=connection.is_exposed,
-            abort=connection.abort,
         )
         if self._on_response is not None:
             self._on_response(response)
@@ -432,7 +429,7 @@ class Exchange:
             error.sent
             and not is_refused
             and self.request.method not in IDEMPOTENT
-            and not self.request.is_safe_to_resend
+            and not self.request.is_login  # a second token has no side effects
         ):
             error.may_be_processed = True
             error.hint = f"the {self.request.method} may have been processed: check before you send it again"
@@ -482,7 +479,8 @@ def _request_event(request: Request, route: Route) -> h11.Request:
     target, headers = request.target, request.headers.raw
     if route.is_forwarded:
         target = b"http://" + request.authority + target
-        headers = [*headers, *authorization.headers(None, route)]
+        if route.proxy and route.proxy.authorization:
+            headers = [*headers, (b"Proxy-Authorization", route.proxy.authorization)]
     try:
         if request.method != "CONNECT":
             return h11.Request(method=request.method, target=target, headers=_checked(tuple(headers)))

@@ -347,12 +347,9 @@ def _percent_encode(text: str, safe: str) -> str:
 def _port(text: str) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidURL("has a port that is not a number")
-    digits = text.lstrip("0")
-    if not digits or len(digits) > len(str(_MAX_PORT)) or int(digits) > _MAX_PORT:
-        raise InvalidURL(f"has a port outside 1-{_MAX_PORT}")
-    return int(digits)
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= _MAX_PORT:
+        raise InvalidURL(f"has a port that is not a number from 1 to {_MAX_PORT}")
+    return int(text)
 
 
 def _ipv6(text: str) -> str:
