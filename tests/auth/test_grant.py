@@ -128,7 +128,7 @@ TOKENS = {
     "a list": ({"access_token": "abc", "expires_in": [60]}, None),
     "args": ({"access_token": "abc", "expires_in": "an hour"}, None),
     "a blank string": ({"access_token": "abc", "expires_in": ""}, None),
-    "digits of another script": ({"access_token": "abc", "expires_in": "\u0663\u0660"}, None),
+    "not a number": ({"access_token": "abc", "expires_in": "nan"}, None),
     "more members": ({"access_token": "abc", "refresh_token": "x", "scope": [], "expires_in": 1}, 1.0),
 }
 

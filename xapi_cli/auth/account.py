@@ -12,7 +12,7 @@ from xapi_cli.auth.passwords import TYPED, PasswordSources, described, prompt_un
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.hints import Hint, Run, together
 from xapi_cli.store import registry
-from xapi_cli.store.protocol import AnotherLoggedIn, LockLost
+from xapi_cli.store.protocol import LockLost
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.system.render import decimal, printable
 from xapi_cli.tokens import Identity, Record, Token
@@ -160,7 +160,7 @@ class Account:
         """
         self._session.begin()
         logged_out = "the account was logged out during the login, so nothing was"
-        with self._locked(required=False):
+        with self._locked():
             if self._session.was_logged_out():
                 raise StoreError(f"{logged_out} sent", hint="log in again")
             token = self._request_token(password, origin)
@@ -171,16 +171,10 @@ class Account:
             if not self._session.write(Record(token, stored_password)):
                 raise StoreError(f"{logged_out} stored", hint="log in again")
             if remember is False:
-                self._delete_passwords_elsewhere()
+                from xapi_cli.store.deletion import delete_passwords_elsewhere
+
+                delete_passwords_elsewhere(self.repository)
             return token
-
-    def _delete_passwords_elsewhere(self) -> None:
-        from xapi_cli.store.deletion import delete_passwords_elsewhere
-
-        try:
-            delete_passwords_elsewhere(self.repository)
-        except TimeoutExpired as error:
-            self._warn(together("passwords of this account in other stores may not have been deleted: ", error.advice))
 
     def was_logged_out(self) -> bool:
         """Return whether the account is known to have been logged out since the last login began."""
@@ -189,7 +183,7 @@ class Account:
     def remember(self, password: str) -> None:
         """Store *password* with the stored token, which may be a newer one by now; a failure is only a warning."""
         try:
-            with self._locked(required=False):
+            with self._locked():
                 self._session.remember(password)
         except (StoreError, TimeoutExpired) as error:
             self._warn(together("the password could not be stored: ", error.advice))
@@ -231,22 +225,15 @@ class Account:
             self._session.begin()  # again: typing may have taken long
         if password := typed or self._passwords.known(self.repository.read()):
             self._failures.check_password(password, self._origin(typed))
-        since = self._failures.now()
-
-        def log_in() -> Token:
-            newer = self.newer(stale) if reason != "fresh" else None
-            return newer or self._log_in_locked(reason, stale, typed, since)
-
+        since, is_fresh = self._failures.now(), reason == "fresh"
         try:
-            if reason != "fresh":
-                try:
-                    with self._locked(stop_on_login=True):
-                        return log_in()
-                except AnotherLoggedIn:
-                    if (token := self.newer(stale)) is not None:
-                        return token
+            with self._locked(stop_on_login=not is_fresh) as is_held:
+                if newer := None if is_fresh else self.newer(stale):
+                    return newer
+                if is_held:
+                    return self._log_in_locked(reason, stale, typed, since)
             with self._locked():
-                return log_in()
+                return self.newer(stale) or self._log_in_locked(reason, stale, typed, since)
         except (NetworkError, TimeoutExpired) as error:
             error.message = f"{_REASONS[reason]}, and the login failed: {error.message}"
             raise
@@ -334,28 +321,24 @@ class Account:
         return LoginFailures(self._session)
 
     @contextmanager
-    def _locked(self, *, required: bool = True, stop_on_login: bool = False) -> Iterator[None]:
-        """Hold the login lock of this account, to exclude other logins to it.
+    def _locked(self, *, stop_on_login: bool = False) -> Iterator[bool]:
+        """Hold the login lock of this account, to exclude other logins to it; see `LoginSession.locked`.
 
-        If another login holds the lock for too long, raise TimeoutExpired. If the lock is not *required*, continue
-        without it instead, unless the wait ended at the deadline. With *stop_on_login*, raise AnotherLoggedIn as soon
-        as another process has stored a token.
+        Raises TimeoutExpired if another login holds the lock for longer than a login may take.
         """
-        # as long as another process's login may take
         limit = self._timeout + self._passwords.timeout + self._session.margin
         timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
-        is_limited = timeout < limit  # a wait until the deadline leaves no time to continue without the lock
         with ExitStack() as stack:
             try:
-                lock = self._session.locked(timeout, stop_on_login=stop_on_login, required=required or is_limited)
-                stack.enter_context(lock)
+                is_held = stack.enter_context(self._session.locked(timeout, stop_on_login=stop_on_login))
             except LockTimeout as error:
-                waited = decimal(int(timeout * 10) / 10)
+                more_time = "raise --max-time, " if timeout < limit else ""
                 raise TimeoutExpired(
-                    f"another xapi process has been logging in as {name_of(self.identity)} for more than {waited} s",
-                    hint=f"try again, {'raise --max-time, ' if is_limited else ''}or end that process if it hangs",
+                    f"another xapi process has been logging in as {name_of(self.identity)}"
+                    f" for more than {decimal(int(timeout * 10) / 10)} s",
+                    hint=f"try again, {more_time}or end that process if it hangs",
                 ) from error
-            yield
+            yield is_held
 
 
 def state_of(token: Token | None, now: datetime, min_ttl: float = 0, *, repository: "TokenRepository | None") -> State:

@@ -28,7 +28,7 @@ class LoginFailures:
 
     def __init__(self, session: "LoginSession") -> None:
         self._session, self.now = session, session.now
-        self._unrecorded: dict[str, Any] = {}  # rejected passwords, if the records cannot be written
+        self._own: dict[str, Any] = {}  # passwords that were rejected in this process, even if nothing can be recorded
 
     def check_password(self, password: str, origin: str) -> None:
         """Raise LoginRefused if *password*, which *origin* names, was rejected within the last minute."""
@@ -72,10 +72,8 @@ class LoginFailures:
         salt, others = self._rejected_passwords()
         rejected = [(_fingerprint(password, salt), self.now(), error.message)]
         rejected += [other for other in others if other[0] != rejected[0][0]]
-        self._unrecorded = {"salt": salt.hex(), "entries": rejected[:_MAX_REJECTED]}
-        self._write("refused", self._unrecorded)
-        if self._read("refused"):
-            self._unrecorded = {}
+        self._own = {"salt": salt.hex(), "entries": rejected[:_MAX_REJECTED]}
+        self._write("refused", self._own)
 
     def record_token(self) -> None:
         """Record that the API rejected a new token from an automatic login."""
@@ -90,12 +88,12 @@ class LoginFailures:
     def forget(self, *kinds: Kind) -> None:
         """Delete the records of *kinds*."""
         if "refused" in kinds:
-            self._unrecorded = {}
+            self._own = {}
         self._session.forget_failures(kinds)
 
     def _rejected_passwords(self) -> tuple[bytes, list[tuple[int, float, str]]]:
         """Return the salt and the rejections of the last minute, the latest first."""
-        record = self._read("refused") or self._unrecorded
+        record = self._read("refused") or self._own
         try:
             salt = bytes.fromhex(record["salt"])
             rejected = [(int(mark), float(at), str(message)) for mark, at, message in record["entries"]]

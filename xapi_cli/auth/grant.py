@@ -1,7 +1,6 @@
 """The password grant (RFC 6749, section 4.3): one request, a token or an error; and a probe of its endpoint."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +31,6 @@ from xapi_cli.tokens import Identity, Token, is_access_token
 _CHECK_URL = "check the base URL, which is the part before /x-api/token"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
-_NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
 # The codes of that section that say nothing about the password.
 _OTHER_CODES = frozenset(
@@ -166,13 +164,13 @@ def _redirect_error(response: httpx.Response, url: str, password: str | None = N
 
 def _expiry(expires_in: object, requested_at: datetime) -> datetime | None:
     """Return the expiry time, or None if *expires_in* is not usable: then only a 401 shows that it has expired."""
-    if isinstance(expires_in, str) and _NUMBER.fullmatch(expires_in):
-        expires_in = float(expires_in)
-    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float):
+    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float | str):
         return None
-    if not math.isfinite(expires_in) or not 0 < expires_in <= _MAX_LIFETIME:
+    try:
+        seconds = float(expires_in)
+    except (ValueError, OverflowError):
         return None
-    return requested_at + timedelta(seconds=expires_in)
+    return requested_at + timedelta(seconds=seconds) if 0 < seconds <= _MAX_LIFETIME else None
 
 
 def _read_limited(response: httpx.Response, url: str) -> bytes:

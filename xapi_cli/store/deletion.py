@@ -59,12 +59,11 @@ def known_accounts(state: "StateDirectory") -> tuple[list[Identity], bool]:
     with suppress(OSError):  # a login in progress cannot list its account either, and the next step reports it
         index.mark_logout(None)
     try:
-        accounts, damaged = index.accounts()
+        return index.accounts()
     except OSError as error:
         raise StoreError(
             f"the index of accounts cannot be read: {error.strerror}", hint="check XAPI_STATE_DIR"
         ) from error
-    return accounts, bool(damaged)
 
 
 def places_of(state: "StateDirectory", identity: Identity) -> list[str]:

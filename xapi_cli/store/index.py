@@ -46,10 +46,10 @@ class AccountIndex:
         found = _read(self._file(identity))
         return found[1] if found else []
 
-    def accounts(self) -> tuple[list[Identity], list[StateFile]]:
-        """Return every account that has an entry, and the entries that are not valid."""
-        entries = [(file, _read(file)) for file in self._directory.files(_OWN)]
-        return [found[0] for _, found in entries if found], [file for file, found in entries if found is None]
+    def accounts(self) -> tuple[list[Identity], bool]:
+        """Return every account that has an entry, and whether there is an entry that is not valid."""
+        entries = [_read(file) for file in self._directory.files(_OWN)]
+        return [entry[0] for entry in entries if entry], None in entries
 
     def add(self, identity: Identity, store: KnownStore) -> None:
         """List *store*, unless it is listed already."""

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from xapi_cli.feature_table import load
-from xapi_cli.store.protocol import AnotherLoggedIn
 from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 from xapi_cli.tokens import Record
 
@@ -55,32 +54,37 @@ class LoginSession:
         return self._marks is not None and self._repository.index.logout_marks(self._identity) != self._marks
 
     @contextmanager
-    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
-        """Hold the login lock; wait at most *timeout* seconds for it.
+    def locked(self, timeout: float, *, stop_on_login: bool = False) -> Iterator[bool]:
+        """Hold the login lock; wait at most *timeout* seconds for it. Raises LockTimeout.
 
-        Raises LockTimeout; if the lock is not *required*, continues without it, or takes it over. With *stop_on_login*,
-        raises AnotherLoggedIn as soon as another process has stored a token: all waiting processes then go on at once.
-        Each in turn would have to read the store, and the last one would get a token that is invalid again. If the
-        state directory is not usable, warns and continues without a lock, or raises StoreError if the storage needs it.
+        With *stop_on_login*, yields False, without the lock, as soon as another process has stored a token: all waiting
+        processes then go on at once. Each in turn would have to read the store, and the last one would get a token that
+        is invalid again. If the state directory is not usable, warns and continues without a lock, or raises StoreError
+        if the storage needs it.
         """
         end, before = time.monotonic() + timeout, self._lock.modified_at()
 
+        def has_another_logged_in() -> bool:
+            return stop_on_login and before is not None and self._lock.modified_at() != before
+
         def left() -> float:
             nonlocal before
-            if stop_on_login and before is not None and self._lock.modified_at() != before:
-                raise AnotherLoggedIn
+            if has_another_logged_in():
+                return 0
             before = before or self._lock.modified_at()  # the first process creates the file
             return end - time.monotonic()
 
+        is_held = True
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(self._lock, timeout=left))
             except LockTimeout:
-                if required:
+                if not has_another_logged_in():
                     raise
+                is_held = False
             except LockUnavailable as error:
                 self._repository.continue_without_state(error)
-            yield
+            yield is_held
 
     def write(self, record: Record) -> bool:
         """Store *record*; return False, without storing it, if the account was logged out since `begin`.

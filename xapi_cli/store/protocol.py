@@ -52,10 +52,6 @@ class Store(Protocol):
         """Delete everything that is stored for *identity*; return whether there was anything."""
 
 
-class AnotherLoggedIn(Exception):
-    """Another process has stored a new token while this process waited for the login lock."""
-
-
 class LockLost(StoreError):
     """A login took longer than its lock lasted, so that another one may have begun; nothing was stored."""
 

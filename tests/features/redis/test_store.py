@@ -65,14 +65,6 @@ def test_a_holder_whose_lock_has_expired_stores_nothing(shared_redis: RedisServe
     assert shared_redis.execute("EXISTS", LOCK) == 0
 
 
-def test_an_explicit_login_takes_the_lock_over(shared_redis: RedisServer, tmp_path: Path) -> None:
-    first, explicit = session_in(shared_redis, tmp_path), session_in(shared_redis, tmp_path)
-    with first.locked(60), explicit.locked(0, required=False):
-        with pytest.raises(LockLost):
-            first.write(Record(Token("first")))
-        assert explicit.write(RECORD)
-
-
 FAILURES: dict[str, tuple[Callable[[RedisServer], object], str]] = {
     "killed": (RedisServer.stop, "cannot be reached (Connection refused); check the server and redis_url"),
     "frozen": (RedisServer.freeze, "did not respond"),

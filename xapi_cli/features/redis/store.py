@@ -22,7 +22,7 @@ from xapi_cli.errors import LoginNeeded, StoreError, UsageError
 from xapi_cli.hints import Run
 from xapi_cli.store.access import TimeLimit, Unresponsive, in_time
 from xapi_cli.store.login_session import LoginSession
-from xapi_cli.store.protocol import AnotherLoggedIn, LockLost, StoreOptions
+from xapi_cli.store.protocol import LockLost, StoreOptions
 from xapi_cli.system.lock import LockTimeout
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record
 
@@ -186,34 +186,33 @@ class RedisSession(LoginSession):
         return self._store.get(self._key("logout")) not in (None, self._logout)
 
     @contextmanager
-    def locked(self, timeout: float, *, stop_on_login: bool = False, required: bool = True) -> Iterator[None]:
+    def locked(self, timeout: float, *, stop_on_login: bool = False) -> Iterator[bool]:
         """Hold the lock, and prolong it until the end of the body."""
         key, ended = self._key("lock"), threading.Event()
         lock = self._store.run(lambda client: client.lock(key, timeout=_LOCK_LIFETIME, thread_local=False))
-        self._acquire(lock, time.monotonic() + timeout, stop_on_login=stop_on_login, required=required)
+        if not self._acquire(lock, time.monotonic() + timeout, stop_on_login=stop_on_login):
+            yield False
+            return
         threading.Thread(target=_prolong, args=(lock, ended), name="xapi-lock", daemon=True).start()
         self._held = lock
         try:
-            yield
+            yield True
         finally:
             self._held = None
             ended.set()
             with suppress(StoreError):  # it is another's by now, or expires
                 self._store.run(lambda client: lock.release())
 
-    def _acquire(self, lock: "Lock", end: float, *, stop_on_login: bool, required: bool) -> None:
+    def _acquire(self, lock: "Lock", end: float, *, stop_on_login: bool) -> bool:
         before, pause = self._store.get(self._key("record")), _FIRST_POLL
         while not self._store.run(lambda client: lock.acquire(blocking=False)):
             if time.monotonic() >= end:
-                if required:
-                    raise LockTimeout
-                lock.local.token = os.urandom(16).hex().encode()  # takes it over: the previous holder cannot store then
-                self._store.run(lambda client: client.set(lock.name, lock.local.token, px=int(_LOCK_LIFETIME * 1000)))
-                return
+                raise LockTimeout
             time.sleep(pause * (0.5 + os.urandom(1)[0] / 255))  # jitter spreads the attempts of many processes
             pause = min(pause * 1.5, _LAST_POLL)
             if stop_on_login and self._store.get(self._key("record")) != before:
-                raise AnotherLoggedIn
+                return False
+        return True
 
     def write(self, record: Record) -> bool:
         """Store the token of *record* if this process still holds the lock."""
