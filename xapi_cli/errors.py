@@ -72,12 +72,6 @@ class XapiError(Exception):
         self.context = self.context or context
         return self
 
-    def __copy__(self) -> "Self":
-        """Return a copy without a traceback, whatever the parameters of the class are."""
-        made = type(self).__new__(type(self), *self.args)
-        made.__dict__.update(self.__dict__)
-        return made
-
     def __str__(self) -> str:
         return text(together(self.message, "; ", self.hint) if self.hint else self.message)
 

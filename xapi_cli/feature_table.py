@@ -214,7 +214,7 @@ FEATURES: Mapping[str, Feature] = {
         state="api",
         hooks={
             "words": "xapi_cli.features.openapi.words:words",
-            "profile_removed": "xapi_cli.features.openapi.summary:remove",
+            "profile_removed": "xapi_cli.features.openapi.description:remove",
         },
     ),
     "sandbox": Feature(

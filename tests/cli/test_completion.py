@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.features.openapi.test_summary import openapi
+from tests.features.openapi.test_description import openapi
 from tests.support.program import Environ, OnTerminal, Xapi
 from tests.tools.documents import COMPLETIONS, ROOT, completion
 from xapi_cli.app import COMMANDS

@@ -10,7 +10,7 @@ from tests.commands.api import account_of, response
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Environ, Outcome, Xapi
 from tests.support.servers import Server, free_port, hang, request, send
-from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, Sandbox
 
 ME = {"XAPI_USERNAME": "me", "XAPI_PASSWORD": "CANARY"}
 
@@ -40,12 +40,10 @@ def test_a_login_reports_account_expiry_and_storage_and_later_commands_need_no_s
 
 
 def test_without_storage_a_login_stores_nothing_and_says_so(xapi: Xapi, sandbox: Sandbox) -> None:
-    once = xapi("login", env={**sandbox.settings, "XAPI_STORAGE": "none"})
     outcome = xapi("login", "--storage", "none", env=sandbox.settings)
 
-    assert once.err.endswith(", token not stored\n")
     assert (outcome.code, (xapi.state / "tokens").exists()) == (0, False)
-    assert outcome.err.endswith(": profile default now has storage none, so each command logs in again\n")
+    assert outcome.err.endswith(", token not stored\n")
 
 
 def test_a_login_stores_its_token_in_the_real_keyring(
@@ -128,19 +126,6 @@ def test_the_flags_that_a_profile_can_contain_are_written_to_it(xapi: Xapi, sand
     )
     sandbox.revoke_tokens()
     assert xapi("request", "/x-api/me", "-p", "work", cwd=tmp_path, env={"XAPI_STORAGE": None}).code == 0
-
-
-def test_a_login_with_another_account_reports_what_changes_in_the_profile(xapi: Xapi, sandbox: Sandbox) -> None:
-    assert xapi("login", env=sandbox.settings).err.startswith("xapi: logged in as ")
-    assert xapi("login", env=sandbox.settings).err.startswith("xapi: logged in as ")
-    xapi("profile", "set", "base_url", "https://API.test/")
-    member = {**sandbox.settings, "XAPI_PASSWORD": MEMBER.password, "XAPI_USERNAME": None}
-
-    assert xapi("login", "-u", MEMBER.email, env=member).err.startswith(
-        f"xapi: in profile default, the base URL changed from https://api.test to {sandbox.base_url} and the username"
-        f" changed from {MASTER.email} to {MEMBER.email}; to use both accounts, give each its own profile (-p NAME)\n"
-        f"xapi: logged in as {MEMBER.email} "
-    )
 
 
 def test_a_config_file_that_cannot_be_written_is_a_warning(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -242,7 +227,10 @@ def test_the_password_sources_are_used_in_order_and_named_when_they_are_rejected
     assert rejected(*command, password="wrong") == "the password in XAPI_PASSWORD"
     assert rejected(*command) == "the password from password_command"
     assert xapi("login", env=env).code == 0  # the remembered password
-    assert rejected(password=f"{MASTER.password}\n") == "the password in XAPI_PASSWORD, which ends with a line break"
+    assert (
+        rejected(password=f"{MASTER.password}\n")
+        == "the password in XAPI_PASSWORD, which begins or ends with whitespace"
+    )
 
 
 def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:

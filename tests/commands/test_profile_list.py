@@ -65,18 +65,6 @@ def test_a_wide_terminal_gets_a_table_in_color(accounts: Xapi) -> None:
     assert b"\x1b[31mexpired\x1b[0m" in terminal.seen
 
 
-def test_a_narrow_terminal_gets_one_small_table_for_each_profile(accounts: Xapi) -> None:
-    with accounts.on_terminal("profile", "list", columns=60) as terminal:
-        assert terminal.wait() == 0
-
-    rows = terminal.text.splitlines()
-    assert [row for row in rows if len(row) > 60] == []
-    assert rows[0] == "* default"
-    assert rows[1].split() == ["username", MASTER.email]
-    assert rows[2].split()[:2] == ["base", "URL"]
-    assert rows[3].split() == ["token", "valid"]
-
-
 def test_a_storage_that_fails_is_tried_once_and_is_one_warning(accounts: Xapi) -> None:
     env = {"XAPI_STORAGE": "keyring", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 

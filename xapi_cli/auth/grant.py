@@ -36,11 +36,6 @@ _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749
 _OTHER_CODES = frozenset(
     {"invalid_client", "invalid_scope", "unauthorized_client", "unsupported_grant_type", "invalid_request"}
 )
-# What nginx, Apache and Go respond with 400 if TLS is missing, and nginx if the certificate of the client is.
-_NEEDS_TLS = re.compile(
-    rb"plain http request was sent to https|speaking plain http|http request to an https server", re.IGNORECASE
-)
-_NEEDS_CERTIFICATE = re.compile(rb"no required ssl certificate|the ssl certificate error", re.IGNORECASE)
 _MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
 
@@ -147,9 +142,8 @@ def _redirect_error(response: httpx.Response, url: str, password: str | None = N
     location = response.extensions["location"].partition("?")[0].partition("#")[0]
     with suppress(XapiError):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
-    if password and password in unquote(location, errors="surrogateescape"):
-        origin = re.match(r"[A-Za-z]+://[^/?#]*", location)
-        location = f"{origin[0]}/***" if origin else "***"
+    if password and _repeats(location, password):
+        location = "***"
     target = printable(re.sub(r"//[^/?#]*@", "//", location))
     if not target:
         without = f"the token endpoint {url} responded with {response.status_code}, a redirect without a target"
@@ -215,12 +209,6 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
             f"the token endpoint refused the login as {name} ({status} {code}{description})",
             hint="check the base URL, or ask the operators of the API: the password is not the reason",
         )
-    if status == 400 and url.startswith("http:") and _NEEDS_TLS.search(body[:4096]):
-        hint = f"use https: `xapi login --base-url {identity.base_url.replace('http', 'https', 1)}`"
-        return GrantRefused(f"{url} requires https", hint=hint)
-    if status == 400 and _NEEDS_CERTIFICATE.search(body[:4096]):
-        hint = "check the base URL, or ask the operators of the API"
-        return GrantRefused(f"{url} requires a client certificate, which xapi does not support", hint=hint)
     if status != 401 and "html" in response.headers.get("Content-Type", "").lower():
         return GrantRefused(f"{url} responded with {status} and a web page", hint=f"{_CHECK_URL}, and then {origin}")
     if code is None:
@@ -251,8 +239,11 @@ def _error_code(body: bytes, password: str) -> tuple[str | None, str | None]:
         return None, ""
     text = members.get("error_description")
     description = text.strip() if isinstance(text, str) else ""
-    is_shown = description and password not in unquote(description) and password not in unquote_plus(description)
-    return code, f": {shortened(description, 200)}" if is_shown else ""
+    return code, f": {shortened(description, 200)}" if description and not _repeats(description, password) else ""
+
+
+def _repeats(text: str, password: str) -> bool:
+    return any(password in decode(text, errors="surrogateescape") for decode in (unquote, unquote_plus))
 
 
 def _invalid(url: str, why: str) -> InvalidTokenResponse:
@@ -281,15 +272,10 @@ def probe(
 
 def _problem(response: httpx.Response, url: str) -> XapiError | None:
     status, is_page = response.status_code, response.headers.get("Content-Type", "").lower().startswith("text/html")
-    if "/x-api/" in url.removesuffix("/x-api/token") + "/":
-        return ClientStatusError("the base URL already contains /x-api", hint=_CHECK_URL)
     if 300 <= status < 400:
         return _redirect_error(response, url)
     if status == 404:
         return ClientStatusError(f"{url} responds with 404 Not Found", hint=_CHECK_URL)
-    if status == 407:
-        hint = "set it in the proxy URL: http://user:password@host:port"
-        return ClientStatusError("the proxy requires a password (407)", hint=hint)
     if status >= 500:
         return ServerStatusError(f"{url} responds with {status}", hint="try again later")
     if status < 300 and is_page:

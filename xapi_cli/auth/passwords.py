@@ -131,22 +131,7 @@ def prompt_until_accepted(
 
 def described(origin: str, password: str) -> str:
     """Return *origin*, with what is in *password* although it was probably not meant to be, such as a line break."""
-    unusual = _unusual(password)
-    return f"{origin}, which {unusual}" if unusual else origin
-
-
-def _unusual(password: str) -> str | None:
-    import unicodedata
-
-    if password.endswith(("\n", "\r")):
-        return "ends with a line break"
-    if password.startswith("\ufeff"):
-        return "begins with a byte order mark"
-    if "\x1b[200~" in password:
-        return "contains the marks of a bracketed paste"
-    if any(unicodedata.category(character) in {"Cc", "Cf"} for character in password):
-        return "contains an invisible character"
-    return "begins or ends with a space" if password != password.strip() else None
+    return f"{origin}, which begins or ends with whitespace" if password != password.strip() else origin
 
 
 def from_command(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.exceptions import TyperException
 
+from xapi_cli.cli.options import Uses
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError, unexpected
 from xapi_cli.system import signals
 from xapi_cli.system.render import listed, printable
@@ -59,7 +60,9 @@ def _usage_error(error: Any) -> UsageError:
     match type(error).__name__:  # the classes are in a private module
         case "NoSuchOption":
             names = sorted(error.possibilities or ())
-            hint = f"did you mean {listed(names)}?" if names else see_help
+            similar = f"did you mean {listed(names)}?" if names else see_help
+            uses: Uses = getattr(context.command, "uses", Uses())
+            hint = uses.instead.get(error.option_name, similar)
             return UsageError(f"unknown option {printable(error.option_name)}", hint=hint)
         case "MissingParameter":
             return UsageError("missing argument", hint=f"usage: `{usage}`")

@@ -4,6 +4,7 @@ The rows are those of the table of settings, of an options class such as that of
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
@@ -42,6 +43,7 @@ class Uses(NamedTuple):
     may_create_profile: bool = False
     rows: "Callable[[], Mapping[str, Flag]]" = dict
     base_url_argument: Callable[[str], str] | None = None
+    instead: Mapping[str, str] = MappingProxyType({})
 
 
 def settings_flags(
@@ -49,18 +51,20 @@ def settings_flags(
     may_create_profile: bool = False,
     rows: "Callable[[], Mapping[str, Flag]]" = dict,
     base_url_argument: Callable[[str], str] | None = None,
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[F], F]:
     """Return a decorator that adds the flags of the settings *names* to a command.
 
     The command does not declare them: it reads the resulting values from `context.settings`. If *may_create_profile*,
     the selected profile does not have to exist. *rows* returns more options, whose values are in `chosen`. With
-    *base_url_argument*, which checks it, the argument `url` of the command is the same as --base-url.
+    *base_url_argument*, which checks it, the argument `url` of the command is the same as --base-url. *instead* has
+    hints for options of similar programs that the command does not have.
     """
     ordered = tuple(name for name in SETTINGS if name in names)
 
     def decorate(function: F) -> F:
         function.uses = Uses(  # type: ignore[attr-defined]  # for cli.command
-            ordered, may_create_profile, rows, base_url_argument
+            ordered, may_create_profile, rows, base_url_argument, instead
         )
         return function
 

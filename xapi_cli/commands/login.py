@@ -11,10 +11,9 @@ from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
 from xapi_cli.hints import Run, together
 from xapi_cli.http import urls
-from xapi_cli.settings import config_file, resolve, values
-from xapi_cli.settings.table import SETTINGS
+from xapi_cli.settings import resolve, values
 from xapi_cli.store import registry
-from xapi_cli.system.render import printable, until
+from xapi_cli.system.render import until
 from xapi_cli.tokens import Identity, Token
 
 if TYPE_CHECKING:
@@ -237,19 +236,14 @@ def _password(context: "Context", account: Account) -> tuple[str, str]:
 def _password_from_stdin(context: "Context") -> str:
     from xapi_cli.auth.passwords import first_line
 
-    received, problem = b"", "the first line of stdin is empty"
+    stream = context.terminal.stdin()
     try:
-        stream = context.terminal.stdin()
-        while stream and b"\n" not in received and len(received) <= _MAX_LINE and (chunk := stream.read(4096)):
-            received += chunk
-        if stream is None:
-            problem = "stdin is closed"
+        line = stream.readline(_MAX_LINE + 1) if stream else b""
     except OSError as error:
-        problem = f"stdin cannot be read: {error.strerror}"
-    if len(received) > _MAX_LINE:
-        received, problem = b"", "the first line is longer than 64 KiB"
-    if not (password := first_line(received)):
-        raise UsageError(f"--password-stdin: {problem}", hint="pipe the password into it")
+        raise UsageError(f"--password-stdin: stdin cannot be read: {error.strerror}") from error
+    if len(line) > _MAX_LINE or not (password := first_line(line)):
+        problem = "longer than 64 KiB" if line else "empty"
+        raise UsageError(f"--password-stdin: the first line of stdin is {problem}", hint="pipe the password into it")
     return password
 
 
@@ -265,7 +259,6 @@ def _write_profile(context: "Context", identity: Identity, to_store: dict[str, o
     unusable = {"password_command": settings.password_command_mismatch, "headers": settings.headers_mismatch}
     try:
         with context.editing_config() as document:
-            before = resolve.account_in_profile(name, document.contents())
             for key, reason in unusable.items():
                 if reason:  # it would be used for the new account otherwise
                     document.unset(name, key)
@@ -278,57 +271,19 @@ def _write_profile(context: "Context", identity: Identity, to_store: dict[str, o
         if reason:
             removed = f"the setting {key} of profile {name} was removed: {reason}; to use it there too, "
             terminal.warn((f"{removed}set it again with ", Run(f"profile set {key}")))
-    changes = [
-        f"the {SETTINGS[key].title} changed from {before[key]} to {value}"
-        for key, value in identity._asdict().items()
-        if before.get(key, value) != value
-    ]
-    if changes:
-        advice = "to use both accounts, give each its own profile (-p NAME)"
-        terminal.note(f"in profile {name}, {' and '.join(changes)}; {advice}")
     return True
 
 
 def _report(context: "Context", account: Account, token: Token, *, is_written: bool) -> None:
-    terminal, profile, place = context.terminal, context.settings.profile, account.repository.place
+    terminal, place = context.terminal, account.repository.place
     what = "token and password" if account.repository.remembers else "token"
     stored = f"stored in {place}" if place else "not stored"
-    storage = context.flags.get("storage")
-    if not place and is_written and storage and not registry.selected(storage).is_persistent:
-        stored = f"not stored: profile {profile} now has storage {storage}, so each command logs in again"
     expiry = f" until {until(token.expires_at, context.now())}" if token.expires_at else " with an unknown expiry"
     terminal.note(f"logged in as {name_of(account.identity)}{expiry}, {what} {stored}")
-    if place:
-        _report_storage_of_later_commands(context, is_written=is_written)
     if terminal.interactive:
-        written = f"settings stored in profile {profile}; " if is_written else ""
-        flag = "" if profile == _profile_without_flag(context) else f" --profile {profile}"
-        terminal.note(f"{written}next, run `xapi request{flag} /path`")
+        written = f"settings stored in profile {context.settings.profile}; " if is_written else ""
+        terminal.note((f"{written}next, run ", Run("request /path")))
     context.warn_of_supplied_token("commands use that token until you unset the variable")
-
-
-def _report_storage_of_later_commands(context: "Context", *, is_written: bool) -> None:
-    """Report that later commands would look for the token elsewhere, because of a variable or without it."""
-    used, (variable,) = context.settings.storage, SETTINGS["storage"].variables
-    value = context.environ.get(variable)
-    if value and value != used:  # a flag was given
-        context.terminal.warn(
-            f"{variable} is set and overrides the storage of the profile:"
-            f" commands use storage {printable(value)} until you unset the variable"
-        )
-    elif value and is_written and context.terminal.interactive:
-        profile = config_file.load(context.config_path).profiles.get(context.settings.profile, {})
-        if (profile.get("storage") or registry.AUTO) != used:
-            what = f"{variable} is not stored in the profile; set it for later commands too, or run "
-            context.terminal.note((what, Run(f"profile set storage {used}")))
-
-
-def _profile_without_flag(context: "Context") -> str:
-    """Return the profile that a command without --profile selects, an empty name if the config file is not valid."""
-    try:
-        return resolve.selected_profile({}, context.environ, config_file.load(context.config_path))
-    except UsageError:
-        return ""
 
 
 def _was_logged_out(account: Account) -> bool:

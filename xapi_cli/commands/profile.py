@@ -15,18 +15,17 @@ import typer
 from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.feature_table import hooks
-from xapi_cli.hints import Hint, Run, did_you_mean, text
+from xapi_cli.hints import Hint, did_you_mean, text
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
-from xapi_cli.system.render import instant, printable, relative
+from xapi_cli.system.render import instant, pasteable, printable, relative
 from xapi_cli.tokens import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from xapi_cli.context import Context
-    from xapi_cli.settings.table import Settings
     from xapi_cli.system.style import Cell
 
 _ARGUMENT: dict[str, Any] = {"show_default": False}
@@ -61,10 +60,10 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
     context: Context = ctx.obj
     terminal, found = context.terminal, config_file.load(context.config_path)
     selected = resolve.selected_profile(context.flags, context.environ, found)
-    tokens = _Tokens(context)
+    failed = set[tuple[Any, ...]]()
     rows: list[dict[str, Any]] = []
     for name, profile in found.profiles.items():
-        state, expires_at = tokens.state_of(name)
+        state, expires_at = _token_state(context, name, failed)
         row = {"name": name, "current": name == selected, **_settings_of(profile), "state": state}
         rows.append({**row, "expires_at": expires_at})
     if json:
@@ -74,10 +73,9 @@ def list_(ctx: typer.Context, *, json: Json = False) -> None:
     elif not rows:
         terminal.note("no profiles; `xapi login` creates one")
     elif terminal.stdout_is_terminal:
-        shown = len(_HEADER) if any(row.get("read_only") for row in rows) else -1
         now = context.now()
-        table = [_cells(row, lambda moment: relative(moment - now))[:shown] for row in rows]
-        terminal.print(columns(table, terminal.style, header=_HEADER[:shown]))
+        table = [_cells(row, lambda moment: relative(moment - now)) for row in rows]
+        terminal.print(columns(table, terminal.style, header=_HEADER))
     else:
         for row in rows:
             mark, name, *others = (printable(cell.text.strip() or "-") for cell in _cells(row, instant))
@@ -109,9 +107,6 @@ def show(ctx: typer.Context, name: OptionalName = None, *, json: Json = False) -
         context.terminal.print_json(profile)
     else:
         context.terminal.print(table([(key, _cell(value)) for key, value in profile.items()], context.terminal.style))
-    if selected not in found.profiles:
-        login = context.shown(Run("login"), profile=name)
-        context.terminal.note(f"profile {selected} has no settings; {login} writes them")
 
 
 @settings_flags(*MESSAGES)
@@ -203,22 +198,10 @@ def remove(ctx: typer.Context, name: Name) -> None:
         document.remove(name)
     for removed in hooks("profile_removed", context.state_directory.path):
         removed(context.state_directory, name)
-    if context.environ.get("XAPI_PROFILE") == name:
-        context.terminal.warn(f"XAPI_PROFILE still selects {printable(name)}; unset it")
     context.terminal.note(f"removed profile {printable(name)}")
-    found = config_file.load(context.config_path)
-    is_in_use = any(resolve.account_in_profile(each, found) == account for each in found.profiles)
-    if len(account) == len(Identity._fields) and not is_in_use:
-        from xapi_cli.auth.account import name_of
-        from xapi_cli.store.deletion import places_of
-        from xapi_cli.system.render import listed, pasteable
-
-        identity = Identity(**account)
-        if places := places_of(context.state_directory, identity):
-            context.terminal.note(
-                f"the token of {name_of(identity)} remains in {listed(places, 'and')}; to delete it, run `xapi logout"
-                f" --base-url {pasteable(identity.base_url)} --username {pasteable(identity.username)}`"
-            )
+    if len(account) == len(Identity._fields):
+        flags = f"--base-url {pasteable(account['base_url'])} --username {pasteable(account['username'])}"
+        context.terminal.note(f"its token, if there is one, remains stored; to delete it, run `xapi logout {flags}`")
 
 
 def _require(name: str, found: config_file.Config) -> None:
@@ -265,54 +248,43 @@ def _cells(row: "Mapping[str, Any]", expires: "Callable[[datetime], str]") -> "t
     )
 
 
-class _Tokens:
-    """The stored tokens of all profiles; no account is read twice, because each read of a keyring may prompt.
+def _token_state(
+    context: "Context", profile: str, failed: set[tuple[Any, ...]]
+) -> "tuple[str | None, datetime | None]":
+    """Return the state of the stored token of *profile* and its expiry; `unknown` if the store cannot be read.
 
-    A storage that has failed is not tried again, because that takes seconds.
+    A store that has failed is added to *failed* and not tried again, because that takes seconds.
     """
+    from xapi_cli.auth.account import state_of
+    from xapi_cli.store import registry
+    from xapi_cli.store.repository import StoreReports
 
-    def __init__(self, context: "Context") -> None:
-        self._context = context
-        ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
-        self._environ = {name: value for name, value in context.environ.items() if name not in ignored}
-        self._failed = set[tuple[Any, ...]]()
-        self._found: dict[tuple[Any, ...], tuple[str, datetime | None]] = {}
-
-    def state_of(self, profile: str) -> "tuple[str | None, datetime | None]":
-        """Return the state of the token of *profile* and its expiry; `unknown` if the store cannot be read."""
-        from xapi_cli.store import registry
-
-        try:
-            settings = resolve.resolve({"profile": profile}, self._environ)
-        except UsageError:  # the settings of this profile are not valid, which `doctor` and its commands report
-            return None, None
-        if settings.base_url is None or settings.username is None:
-            return None, None
-        identity = Identity(settings.base_url, settings.username)
-        needed = registry.selected(settings.storage).settings
-        place = (settings.storage, *(settings.get(name) for name in needed))
-        if place in self._failed:
-            return "unknown", None
-        if (*place, identity) not in self._found:
-            try:
-                self._found[*place, identity], warnings = self._read(identity, settings)
-            except XapiError as error:
-                self._found[*place, identity], warnings = ("unknown", None), [error.advice]
-            for warning in warnings:
-                self._failed.add(place)
-                of_profile = text(warning, lambda part: self._context.shown(part, profile=profile))
-                self._context.terminal.warn(f"profile {profile}: {of_profile}")
-        return self._found[*place, identity]
-
-    def _read(self, identity: Identity, settings: "Settings") -> "tuple[tuple[str, datetime | None], Collection[Hint]]":
-        from xapi_cli.auth.account import state_of
-        from xapi_cli.store.repository import StoreReports
-
-        reports = StoreReports()
-        repository = self._context.repository(identity, settings=settings, reports=reports)
+    ignored = {variable for key in _IGNORED for variable in SETTINGS[key].variables}
+    environ = {name: value for name, value in context.environ.items() if name not in ignored}
+    try:
+        settings = resolve.resolve({"profile": profile}, environ)
+    except UsageError:  # the settings of this profile are not valid, which `doctor` and its commands report
+        return None, None
+    if settings.base_url is None or settings.username is None:
+        return None, None
+    place = (settings.storage, *(settings.get(name) for name in registry.selected(settings.storage).settings))
+    if place in failed:
+        return "unknown", None
+    reports = StoreReports()
+    warnings: Sequence[Hint] = reports.warnings
+    identity = Identity(settings.base_url, settings.username)
+    state, expires_at = "unknown", None
+    try:
+        repository = context.repository(identity, settings=settings, reports=reports)
         token = record.token if (record := repository.read()) else None
-        state = state_of(token, self._context.now(), repository=repository)
-        return (state, token.expires_at if token else None), reports.warnings
+        state, expires_at = state_of(token, context.now(), repository=repository), token and token.expires_at
+    except XapiError as error:
+        warnings = [error.advice]
+    for warning in warnings:
+        failed.add(place)
+        of_profile = text(warning, lambda part: context.shown(part, profile=profile))
+        context.terminal.warn(f"profile {profile}: {of_profile}")
+    return state, expires_at
 
 
 for command in (set_, unset):

@@ -42,7 +42,16 @@ def _rows() -> "Mapping[str, feature_table.Flag]":
     return {**ROWS, **feature_table.request_options()}
 
 
-@settings_flags(*ACCOUNT, *CALLS, "retry", rows=_rows)
+_INSTEAD = {  # of curl
+    "-I": "use the method HEAD",
+    "-L": "redirects are followed",
+    "-m": "use --max-time",
+    "-s": "use --quiet",
+    "--data-raw": "use -d",
+}
+
+
+@settings_flags(*ACCOUNT, *CALLS, "retry", rows=_rows, instead=_INSTEAD)
 def request(ctx: typer.Context, arguments: Arguments) -> None:
     """Send a request with the stored token.
 

@@ -66,13 +66,6 @@ def known_accounts(state: "StateDirectory") -> tuple[list[Identity], bool]:
         ) from error
 
 
-def places_of(state: "StateDirectory", identity: Identity) -> list[str]:
-    """Return the places that may have a record of *identity*, as noun phrases; none if they are not known."""
-    with suppress(OSError, StoreError):
-        return [_storage(store).noun for store in AccountIndex(state).stores(identity)]
-    return []
-
-
 def delete_passwords_elsewhere(repository: "TokenRepository") -> None:
     """Delete the password, and keep the token, in each known store that is not in use; a failure is a warning."""
     with repository.writing():

@@ -97,6 +97,9 @@ def test_only_what_has_changed_since_the_last_run_is_fetched(xapi: Xapi, sandbox
 
     other = xapi(*args[:2], "/x-api/other", *args[3:], env=sandbox.settings)
     assert (other.code, "the time of another list" in other.err) == (2, True)
+    time.write_text("2026-13-45\n")
+    wrong = xapi(*args, env=sandbox.settings)
+    assert (wrong.code, "the first line of" in wrong.err, "is not a time" in wrong.err) == (2, True, True)
 
 
 def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path: Path) -> None:
@@ -137,6 +140,9 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
         (("/d/:id",), "[]", 2, "every row would send the same request; write {id}"),
         (("/d/%s",), "[]", 2, "every row would send the same request; write {name}"),
         (("/{}/{id}",), "[]", 2, "cannot be combined"),
+        (("-I{}", "/d/{}"), "", 2, "unknown option -I; write {} or {name} where the value goes"),
+        (("-P", "4", "/d/{}"), "", 2, "unknown option -P; use -j N"),
+        (("--input", "rows.csv", "/d/{}"), "", 2, "unknown option --input; use --from FILE"),
         (("--since", "2026-01-01", "--list", "/l", "/d/{id}"), "", 2, "--since is not NAME=FILE"),
         (("-d", '{"a": 1}', "POST", "/d/{id}"), "[]", 2, "let jq build the body"),
         (("--csv", "--full", "/d/{id}"), "[]", 2, "--csv and --full cannot be combined"),

@@ -62,7 +62,16 @@ Rate = Annotated[str | None, typer.Option("--rate", metavar="N[/s|/m]", help="Se
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the requests; send only the one for the list.")]
 
 
-@settings_flags(*ACCOUNT, *CALLS, "retry")
+_INSTEAD = {
+    "-I": "write {} or {name} where the value goes",
+    "-P": "use -j N",
+    "-f": "use --from FILE",
+    "--input": "use --from FILE",
+    "--jq": "pipe the output into jq",
+}
+
+
+@settings_flags(*ACCOUNT, *CALLS, "retry", instead=_INSTEAD)
 def each(
     ctx: typer.Context,
     words: Words = None,

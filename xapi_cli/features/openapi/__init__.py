@@ -1,1 +1,1 @@
-"""The description of the API, in OpenAPI or Swagger: read, compiled into an index, and looked up."""
+"""The description of the API, in OpenAPI: read, looked up, and compared."""

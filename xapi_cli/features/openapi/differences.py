@@ -1,4 +1,4 @@
-"""Compare two summaries: operations that were added, removed or changed in their parameters, bodies and responses.
+"""Compare two descriptions: operations that were added, removed or changed in their parameters, bodies and responses.
 
 Both versions of a schema are read side by side, and each pair of schemas is compared once for an operation, at the
 first place where it occurs. So the comparison ends even for schemas that contain themselves.
@@ -8,23 +8,22 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from xapi_cli.features.openapi.schemas import Field, Schema
-from xapi_cli.features.openapi.summary import Operation, Summary
+from xapi_cli.features.openapi.description import Description, Operation
+from xapi_cli.features.openapi.schemas import Field, Node
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _MAX_DEPTH = 50
 
 
 class Change(NamedTuple):
-    """A change of an operation: *kind* is `added`, `removed` or `changed`, and *text* says what has changed."""
+    """A change of an operation: *text* says what has changed."""
 
     method: str
     path: str
-    kind: str
-    text: str = ""
+    text: str
 
 
-def changes(old: Summary, new: Summary) -> list[Change]:
+def changes(old: Description, new: Description) -> list[Change]:
     """Return the changes from *old* to *new*, by path and method."""
     before, after = _by_key(old), _by_key(new)
     comparison = _Comparison(old, new)
@@ -33,18 +32,18 @@ def changes(old: Summary, new: Summary) -> list[Change]:
     for key, each in before.items():
         if key in after:
             now = after[key]
-            found += [Change(now.method, now.path, "changed", text) for text in comparison.of_operations(each, now)]
+            found += [Change(now.method, now.path, text) for text in comparison.of_operations(each, now)]
     return sorted(found, key=lambda each: (each.path, each.method))
 
 
-def _by_key(summary: Summary) -> dict[tuple[str, str], Operation]:
+def _by_key(description: Description) -> dict[tuple[str, str], Operation]:
     """Return the operations by method and path; the names of path parameters do not matter to a client."""
-    return {(each.method, _PLACEHOLDER.sub("{}", each.path)): each for each in summary.operations()}
+    return {(each.method, _PLACEHOLDER.sub("{}", each.path)): each for each in description.operations()}
 
 
 class _Comparison:
-    def __init__(self, old: Summary, new: Summary) -> None:
-        self._old, self._new = old.types, new.types
+    def __init__(self, old: Description, new: Description) -> None:
+        self._old, self._new = old.schemas, new.schemas
         self._compared: set[tuple[int, int]] = set()  # pairs of schemas, by their identities
         self._same: set[tuple[int, int]] = set()  # those in which earlier operations have no changes
 
@@ -75,14 +74,14 @@ class _Comparison:
             else:
                 yield f"{name} {'removed' if status in old.responses else 'added'}"
 
-    def _of_body(self, old: Schema, new: Schema, what: str) -> Iterator[str]:
-        if (was := self._old.type_of(old)) != (now := self._new.type_of(new)):
+    def _of_body(self, old: Node, new: Node, what: str) -> Iterator[str]:
+        if (was := self._old.shape(old).type) != (now := self._new.shape(new).type):
             yield f"{what} type changed from {was} to {now}"
         yield from self._below(old, new, what, "")
 
-    def _below(self, old: Schema, new: Schema, what: str, path: str, depth: int = 0) -> Iterator[str]:
+    def _below(self, old: Node, new: Node, what: str, path: str, depth: int = 0) -> Iterator[str]:
         """Yield the changes of all fields below the schemas at *path* of *what*."""
-        one, other = self._old.resolved(old), self._new.resolved(new)
+        one, other = self._old.resolve(old), self._new.resolve(new)
         pair = id(one), id(other)
         if pair in self._compared or pair in self._same or depth > _MAX_DEPTH:
             return
@@ -101,17 +100,14 @@ class _Comparison:
         elif old is None:
             yield f"{where} added{', required' if new.required else ''}"
         else:
-            if old.type != new.type:
-                yield f"{where} type changed from {old.type} to {new.type}"
+            if old.shape.type != new.shape.type:
+                yield f"{where} type changed from {old.shape.type} to {new.shape.type}"
             if old.required != new.required:
                 yield f"{where} became {'required' if new.required else 'optional'}"
-            if old.values != new.values:
-                yield f"{where} values changed from {_listed(old.values)} to {_listed(new.values)}"
+            if old.shape.values != new.shape.values:
+                was, now = (", ".join(each.shape.values) or "any" for each in (old, new))
+                yield f"{where} values changed from {was} to {now}"
             yield from self._below(old.schema, new.schema, what, path, depth + 1)
-
-
-def _listed(values: list[str]) -> str:
-    return ", ".join(values[:10]) + (" …" if len(values) > 10 else "") or "any"
 
 
 def _parameters(operation: Operation) -> dict[str, Field]:

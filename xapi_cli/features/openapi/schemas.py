@@ -1,9 +1,7 @@
 """The schemas of a description: their types in words, and the fields of objects at any depth.
 
-A schema of a summary has only what this module reads: `type` (a list of names), `format`, `values`, `fields`,
-`required`, `items`, `all` and `any` (schemas that it combines), `text`, `is_read_only`, and `ref`, the name of one of
-the summary's types. So a summary is smaller than its document; fields are found when they are needed, because a short
-document can describe any number of them.
+They are read when they are needed, because a short document can describe any number of fields; and each of them once,
+because many combine the same others. The document may have anything in any place.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,136 +9,72 @@ from typing import Any, NamedTuple
 
 from xapi_cli.system.render import shortened
 
-Schema = Mapping[str, Any]
-MAX_TEXT = 500  # characters of a description
-MAX_NAME = 200
-_MAX_DEPTH, _MAX_STEPS, _MAX_VALUES = 10, 5_000, 50
-_COMPONENTS = "#/components/schemas/"
-_COMBINED = {"allOf": "all", "oneOf": "any", "anyOf": "any"}
+Node = Mapping[str, Any]
+MAX_TEXT, MAX_NAME = 500, 200  # characters
+_MAX_DEPTH, _MAX_VALUES = 10, 50
+_NOTHING: Node = {}
+
+
+class Shape(NamedTuple):
+    """What a schema, with those that it combines, says of a value.
+
+    *type* is in words: `array of string`, `string (date)`, `object or null`. *values* are those that the value, or the
+    elements of an array, may have; there are none if it may have any.
+    """
+
+    type: str = "any"
+    values: tuple[str, ...] = ()
+    text: str = ""
+    fields: Mapping[str, Node] = _NOTHING
+    required: frozenset[str] = frozenset()
 
 
 class Field(NamedTuple):
-    """A field of a body at any depth, such as `items[].owner.email`, or a parameter."""
+    """A field of a body at any depth, such as `items[].owner.email`, or a parameter; *shape* is that of *schema*."""
 
     name: str
-    type: str
     required: bool
-    values: list[str]
     text: str
-    schema: Schema
-    is_read_only: bool = False
+    schema: Node
+    shape: Shape
 
 
-class Reader:
-    """Reads the schemas of a document; `types` has those that others refer to, `skipped` the references to nothing."""
+class Schemas:
+    """The schemas of *document*."""
 
-    def __init__(self, document: Schema) -> None:
+    def __init__(self, document: Node) -> None:
         self._document = document
-        self._waiting: list[tuple[str, Any]] = []
-        self.types: dict[str, Schema] = {}
-        self.skipped: set[str] = set()
+        self._shapes: dict[int, Shape] = {}  # by the identity of the schema
 
-    def resolve(self, node: object) -> Schema:
+    def resolve(self, node: object) -> Node:
         """Return the object *node*, or the one in this document to which its `$ref` leads; an empty one otherwise."""
         for _ in range(_MAX_DEPTH):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 break
             node = self._target(reference)
-        return node if isinstance(node, dict) else {}
-
-    def read_types(self) -> None:
-        """Read what the schemas refer to, into `types`."""
-        while self._waiting:
-            name, node = self._waiting.pop()
-            self.types[name] = self.schema(node)
-
-    def schema(self, node: object, depth: int = 0) -> Schema:
-        """Return the schema *node* of the document as one of the summary."""
-        if not isinstance(node, dict) or depth > 5 * _MAX_DEPTH:
-            return {}
-        beside = {"is_read_only": True} if node.get("readOnly") is True else {}
-        if isinstance(reference := node.get("$ref"), str):
-            return {**self._reference(reference), **beside}
-        names = node["type"] if isinstance(node.get("type"), list) else [node.get("type")]
-        if node.get("nullable") is True:
-            names = [*names, "null"]
-        values = node.get("enum", [node["const"]] if "const" in node else None)
-        found: dict[str, Any] = {
-            "type": [clean(name, MAX_NAME) for name in names if isinstance(name, str)],
-            "format": clean(node.get("format"), MAX_NAME),
-            "values": [_written(value) for value in listed(values)[:_MAX_VALUES]],
-            "text": clean(node.get("description")),
-            "required": [clean(name, MAX_NAME) for name in listed(node.get("required")) if isinstance(name, str)],
-            "fields": self._fields(node, depth),
-            "items": self.schema(node.get("items"), depth + 1),
-            **beside,
-        }
-        for keyword, kind in _COMBINED.items():
-            parts = [self.schema(each, depth + 1) for each in listed(node.get(keyword))]
-            found[kind] = [*found.get(kind, []), *parts]
-        return {name: value for name, value in found.items() if value}
-
-    def _fields(self, node: Schema, depth: int) -> dict[str, Schema]:
-        properties = node.get("properties")
-        found = {
-            clean(name, MAX_NAME): self.schema(each, depth + 1)
-            for name, each in (properties.items() if isinstance(properties, dict) else ())
-        }
-        if isinstance(others := node.get("additionalProperties"), dict) and others:
-            found["*"] = self.schema(others, depth + 1)
-        return found
-
-    def _reference(self, reference: str) -> Schema:
-        name = clean(reference.removeprefix(_COMPONENTS), MAX_NAME)
-        if name not in self.types:
-            if (target := self._target(reference)) is None:
-                return {}
-            self.types[name] = {}
-            self._waiting.append((name, target))
-        return {"ref": name}
+        return node if isinstance(node, dict) else _NOTHING
 
     def _target(self, reference: str) -> object:
         """Return the value to which the JSON pointer *reference* (RFC 6901) leads, None if there is none."""
-        value: object = self._document
         start, *parts = reference.split("/")
+        value: object = self._document if start == "#" else None
         for part in parts:
-            name = part.replace("~1", "/").replace("~0", "~")
-            value = value.get(name) if isinstance(value, dict) else None
-        if start != "#" or value is None:
-            self.skipped.add(reference)
-            return None
+            value = mapping(value).get(part.replace("~1", "/").replace("~0", "~"))
         return value
 
+    def field(self, name: str, node: object, *, required: bool, text: str = "") -> Field:
+        """Return the field or parameter *name* with the schema *node*."""
+        shape = self.shape(node)
+        return Field(name, required, text or shape.text, self.resolve(node), shape)
 
-class Types:
-    """The *types* of a summary, with which its schemas are read."""
+    def members(self, node: object) -> dict[str, Field]:
+        """Return the fields of the object with the schema *node* itself, by their names."""
+        shape = self.shape(node)
+        return {name: self.field(name, each, required=name in shape.required) for name, each in shape.fields.items()}
 
-    def __init__(self, types: Mapping[str, Schema]) -> None:
-        self._types = types
-        self._steps = 0  # left for one call: schemas that combine others are nested, and may be combined very often
-
-    def type_of(self, schema: Schema) -> str:
-        """Return the type of *schema* in words: `array of string`, `string (date)`, `object or null`."""
-        self._steps = _MAX_STEPS
-        return self._type_of(schema, 0)
-
-    def members(self, schema: Schema) -> dict[str, Field]:
-        """Return the fields of the object *schema* itself, by their names."""
-        self._steps = _MAX_STEPS
-        required, found = self._required(schema, 0), dict[str, Field]()
-        for name, each in self._members(schema, 0):
-            if name not in found:
-                found[name] = self._field(name, each, name in required, "")
-        return found
-
-    def parameter(self, name: str, schema: Schema, *, required: bool, text: str = "") -> Field:
-        """Return the parameter *name* with *schema*."""
-        self._steps = _MAX_STEPS
-        return self._field(name, schema, required, text)
-
-    def fields(self, schema: Schema, prefix: str = "", above: tuple[int, ...] = ()) -> Iterator[Field]:
-        """Yield the fields of *schema* at any depth, each with its path as its name."""
-        schema = self.resolved(schema)
+    def fields(self, node: object, prefix: str = "", above: tuple[int, ...] = ()) -> Iterator[Field]:
+        """Yield the fields of the schema *node* at any depth, each with its path as its name."""
+        schema = self.resolve(node)
         if id(schema) in above or len(above) > _MAX_DEPTH:
             return
         above = (*above, id(schema))
@@ -151,72 +85,53 @@ class Types:
             yield each._replace(name=path)
             yield from self.fields(each.schema, path, above)
 
-    def resolved(self, schema: Schema) -> Schema:
-        """Return *schema*, or the one that it refers to."""
-        self._steps -= 1
-        for _ in range(_MAX_DEPTH):
-            if "ref" not in schema:
-                return schema
-            schema = self._types.get(schema["ref"], {})
-        return {}
+    def shape(self, node: object) -> Shape:
+        """Return the shape of the schema *node*."""
+        schema = self.resolve(node)
+        if id(schema) not in self._shapes:
+            self._shapes[id(schema)] = Shape()  # for a schema that contains itself
+            self._shapes[id(schema)] = self._read(schema)
+        return self._shapes[id(schema)]
 
-    def _field(self, name: str, schema: Schema, required: bool, text: str) -> Field:
-        target = self.resolved(schema)
-        is_read_only = "is_read_only" in schema or "is_read_only" in target
-        kind, values = self._type_of(schema, 0), self._values(schema, 0)
-        return Field(name, kind, required, values, text or target.get("text", ""), schema, is_read_only)
-
-    def _type_of(self, schema: Schema, depth: int) -> str:
-        schema = self.resolved(schema)
-        if depth > _MAX_DEPTH or self._steps < 0:
-            return "any"
-        names = list(schema.get("type", ()))
-        if "array" in names:
-            of = self._type_of(schema["items"], depth + 1) if "items" in schema else "any"
-            names[names.index("array")] = "array" if of == "any" else f"array of {of}"
-        elif kind := schema.get("format"):
-            names = [name if name == "null" else f"{name} ({kind})" for name in names]
-        if not names and "fields" in schema:
-            names = ["object"]
+    def _read(self, schema: Node) -> Shape:
+        every = [self.shape(each) for each in listed(schema.get("allOf"))]
+        some = [self.shape(each) for name in ("oneOf", "anyOf") for each in listed(schema.get(name))]
+        alternatives = [each for each in some if each.type != "null"]
+        # of several alternatives, none is certain
+        certain = [*every, *(alternatives if len(alternatives) == 1 else ())]
+        fields = {clean(name, MAX_NAME): each for name, each in mapping(schema.get("properties")).items()}
+        if others := mapping(schema.get("additionalProperties")):
+            fields["*"] = others
+        names = self._names(schema) or (["object"] if fields else [])
+        for part in (*every, *some):
+            fields |= {name: each for name, each in part.fields.items() if name not in fields}
         if not names:
-            parts = (self._type_of(each, depth + 1).split(" or ") for each in _combined(schema))
-            names = [name for part in parts for name in part if name != "any"]
-        return " or ".join(sorted(dict.fromkeys(names), key=lambda name: name == "null")) or "any"
+            names = [name for part in (*every, *some) for name in part.type.split(" or ") if name != "any"]
+        return Shape(
+            type=" or ".join(sorted(dict.fromkeys(names), key=lambda name: name == "null")) or "any",
+            values=self._values(schema) or (certain[0].values if len(certain) == 1 else ()),
+            text=clean(schema.get("description")),
+            fields=fields,
+            required=frozenset().union(_texts(schema.get("required")), *(each.required for each in certain)),
+        )
 
-    def _values(self, schema: Schema, depth: int) -> list[str]:
-        """Return the values that *schema*, or the elements of its array, may have; none if it may have any."""
-        schema = self.resolved(schema)
-        if "values" in schema or depth > _MAX_DEPTH or self._steps < 0:
-            return list(schema.get("values", ()))
-        if "items" in schema:
-            return self._values(schema["items"], depth + 1)
-        if schema.get("type") == ["boolean"]:
-            return ["true", "false"]
-        parts = [each for each in _combined(schema) if each.get("type") != ["null"]]
-        return self._values(parts[0], depth + 1) if len(parts) == 1 else []
+    def _names(self, schema: Node) -> list[str]:
+        """Return the types that *schema* itself has, in words."""
+        given = schema.get("type")
+        names = _texts(given if isinstance(given, list) else [given])
+        if schema.get("nullable") is True:
+            names.append("null")
+        kind = clean(schema.get("format"), MAX_NAME)
+        if "array" in names:
+            of = self.shape(schema.get("items")).type
+            names[names.index("array")] = "array" if of == "any" else f"array of {of}"
+        elif kind:
+            names = [name if name == "null" else f"{name} ({kind})" for name in names]
+        return names
 
-    def _members(self, schema: Schema, depth: int) -> Iterator[tuple[str, Schema]]:
-        schema = self.resolved(schema)
-        if depth > _MAX_DEPTH or self._steps < 0:
-            return
-        yield from schema.get("fields", {}).items()
-        for each in _combined(schema):
-            yield from self._members(each, depth + 1)
-
-    def _required(self, schema: Schema, depth: int) -> set[str]:
-        """Return the names of the fields that *schema* requires; of several alternatives, none."""
-        schema = self.resolved(schema)
-        found = set(schema.get("required", ()))
-        if depth > _MAX_DEPTH or self._steps < 0:
-            return found
-        alternatives = [each for each in schema.get("any", ()) if each.get("type") != ["null"]]
-        for each in (*schema.get("all", ()), *(alternatives if len(alternatives) == 1 else ())):
-            found |= self._required(each, depth + 1)
-        return found
-
-
-def _combined(schema: Schema) -> list[Schema]:
-    return [*schema.get("all", ()), *schema.get("any", ())]
+    def _values(self, schema: Node) -> tuple[str, ...]:
+        values = listed(schema.get("enum", [schema["const"]] if "const" in schema else None))[:_MAX_VALUES]
+        return tuple(map(_written, values)) or (self.shape(schema["items"]).values if "items" in schema else ())
 
 
 def clean(text: object, limit: int = MAX_TEXT) -> str:
@@ -227,6 +142,15 @@ def clean(text: object, limit: int = MAX_TEXT) -> str:
 def listed(value: object) -> list[Any]:
     """Return *value* if it is a list, otherwise an empty one."""
     return value if isinstance(value, list) else []
+
+
+def mapping(value: object) -> Node:
+    """Return *value* if it is an object, otherwise an empty one."""
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def _texts(value: object) -> list[str]:
+    return [clean(each, MAX_NAME) for each in listed(value) if isinstance(each, str)]
 
 
 def _written(value: object) -> str:

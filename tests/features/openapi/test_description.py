@@ -1,4 +1,4 @@
-"""Summaries of API descriptions: what they contain, and what differs between two of them."""
+"""API descriptions: what they contain, and what differs between two of them."""
 
 import itertools
 import json
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from xapi_cli.errors import UsageError
+from xapi_cli.features.openapi.description import Description, parsed
 from xapi_cli.features.openapi.differences import changes
-from xapi_cli.features.openapi.summary import Summary, summarized
 
 BASE = "https://api.test/v2"
 PET = {
@@ -16,6 +16,9 @@ PET = {
     "required": ["name"],
     "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}},
 }
+
+
+ONE_OR_MANY = {"a": "object or array of object", "a.name": "string", "a.tags": "array of string"}
 
 
 def openapi(paths: Any, **others: Any) -> dict[str, Any]:
@@ -30,19 +33,17 @@ def with_schema(schema: Any, **schemas: Any) -> dict[str, Any]:
     return openapi({"/a": item}, components={"schemas": schemas})
 
 
-def summary(document: Any, base_url: str = "https://api.test", location: str = "") -> Summary:
+def described(document: Any, base_url: str = "https://api.test", location: str = "") -> Description:
     text = document if isinstance(document, str) else json.dumps(document)
-    found = summarized(text, "api.json", base_url=base_url, location=location or f"{base_url}/", source="")
-    return Summary(json.loads(found.encoded()))  # as it is read from its file
+    return parsed(text, "api.json", base_url=base_url, location=location or f"{base_url}/", source="")
 
 
 def fields(document: Any) -> dict[str, str]:
     """Return the fields of the body of the first operation, each as its type, `!` if required, and its values."""
-    found = summary(document)
-    body = found.operations()[-1].body
+    found = described(document)
     return {
-        each.name: f"{each.type}{'!' * each.required}{' ' * bool(each.values)}{'|'.join(each.values)}"
-        for each in found.types.fields(body)
+        each.name: f"{each.shape.type}{'!' * each.required}{' ' * bool(each.shape.values)}{'|'.join(each.shape.values)}"
+        for each in found.schemas.fields(found.operations()[-1].body)
     }
 
 
@@ -57,7 +58,7 @@ def fields(document: Any) -> dict[str, str]:
         ({"properties": {"a": {"type": "string", "format": "date"}}}, {"a": "string (date)"}),
         ({"properties": {"a": {"enum": ["x", 1, True]}}}, {"a": "any x|1|true"}),
         ({"properties": {"a": {"type": "array", "items": {"enum": ["x"]}}}}, {"a": "array x"}),
-        ({"properties": {"a": {"type": "boolean"}}}, {"a": "boolean true|false"}),
+        ({"properties": {"a": {"anyOf": [PET, {"type": "array", "items": PET}]}}}, ONE_OR_MANY),
         ({"additionalProperties": {"type": "integer"}}, {"*": "integer"}),
         ({"allOf": [PET, {"required": ["tags"]}]}, {"name": "string!", "tags": "array of string!"}),
         ({"oneOf": [PET, {"type": "null"}]}, {"name": "string!", "tags": "array of string"}),
@@ -95,7 +96,7 @@ def test_fields_of_a_body(schema: Any, expected: dict[str, str]) -> None:
 def test_paths_are_relative_to_the_base_url(servers: Any, base_url: str, location: str, path: str) -> None:
     others = {} if servers is None else {"servers": servers}
 
-    found = summary(openapi({"/a": {"get": {}}}, **others), base_url, location)
+    found = described(openapi({"/a": {"get": {}}}, **others), base_url, location)
 
     assert [each.path for each in found.operations()] == [path]
 
@@ -103,20 +104,18 @@ def test_paths_are_relative_to_the_base_url(servers: Any, base_url: str, locatio
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("<html>", "api.json is HTML or XML, not an OpenAPI description"),
         ("openapi: 3.1.0", "api.json is not valid JSON at line 1, column 1"),
         ("{]", "api.json is not valid JSON at line 1, column 2"),
-        ("[" * 100_000, "api.json is not an OpenAPI description"),
-        ('{"openapi": ' + "1" * 5000 + "}", "api.json is not an OpenAPI description"),
+        ("[" * 100_000, "api.json is not an OpenAPI 3 description"),
+        ('{"openapi": ' + "1" * 5000 + "}", "api.json is not an OpenAPI 3 description"),
         ("[1]", "api.json is not an OpenAPI 3 description"),
         ('{"swagger": "2.0"}', "api.json is not an OpenAPI 3 description"),
         ('{"openapi": "3.1.0"}', "api.json contains no operations"),
-        ("[" + "{}," * 1_500_001 + "{}]", "api.json has more than 3,000,000 values"),
     ],
 )
 def test_something_else_is_one_error(text: str, error: str) -> None:
     with pytest.raises(UsageError) as raised:
-        summary(text)
+        described(text)
 
     assert raised.value.message == error
     assert raised.value.hint
@@ -131,10 +130,9 @@ def test_a_short_document_with_exponentially_many_fields_takes_little_time(keywo
     if keyword == "properties":
         parts = {name: {f"p{at}": each for at, each in enumerate(value)} for name, value in parts.items()}
     schemas = {name: {keyword: value} for name, value in parts.items()} | {names[-1]: PET}
-    one = summary(with_schema({"$ref": "#/components/schemas/T0"}, **schemas))
-    other = summary(with_schema({"$ref": "#/components/schemas/T0"}, **schemas | {"T29": {**PET, "type": "array"}}))
+    one = described(with_schema({"$ref": "#/components/schemas/T0"}, **schemas))
+    other = described(with_schema({"$ref": "#/components/schemas/T0"}, **schemas | {"T29": {**PET, "type": "array"}}))
 
-    assert len(one.encoded()) < 100_000
     assert changes(one, one) == []
     changes(one, other)  # ends
 
@@ -167,7 +165,7 @@ CHANGED: list[tuple[Any, Any, list[str]]] = [
 
 @pytest.mark.parametrize(("old", "new", "expected"), CHANGED)
 def test_changes_of_fields_in_requests_and_responses(old: Any, new: Any, expected: list[str]) -> None:
-    found = changes(summary(with_schema(old)), summary(with_schema(new)))
+    found = changes(described(with_schema(old)), described(with_schema(new)))
 
     assert [(each.method, each.text) for each in found] == [
         (method, f"{where} field {text}")
@@ -204,17 +202,17 @@ QUERY = {"name": "q", "in": "query", "schema": {"type": "string"}}
     ],
 )
 def test_changes_of_an_operation(old: Any, new: Any, expected: list[str]) -> None:
-    found = changes(summary(openapi({"/a/{id}": {"get": old}})), summary(openapi({"/a/{name}": {"get": new}})))
+    found = changes(described(openapi({"/a/{id}": {"get": old}})), described(openapi({"/a/{name}": {"get": new}})))
 
-    assert [tuple(each) for each in found] == [("GET", "/a/{name}", "changed", text) for text in expected]
+    assert [tuple(each) for each in found] == [("GET", "/a/{name}", text) for text in expected]
 
 
 def test_operations_that_were_added_and_removed() -> None:
-    old = summary(openapi({"/a": {"get": {}, "put": {}}, "/b": {"get": {}}}))
-    new = summary(openapi({"/a": {"get": {}}, "/c": {"post": {}}}))
+    old = described(openapi({"/a": {"get": {}, "put": {}}, "/b": {"get": {}}}))
+    new = described(openapi({"/a": {"get": {}}, "/c": {"post": {}}}))
 
     assert [tuple(each) for each in changes(old, new)] == [
-        ("PUT", "/a", "removed", ""),
-        ("GET", "/b", "removed", ""),
-        ("POST", "/c", "added", ""),
+        ("PUT", "/a", "removed"),
+        ("GET", "/b", "removed"),
+        ("POST", "/c", "added"),
     ]
