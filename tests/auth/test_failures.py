@@ -149,7 +149,7 @@ GARBAGE = [
     b'{"at": 1000.0, "salt": "00", "entries": [1]}', b'{"at": 1000.0, "salt": "x", "entries": [[1, 1000.0, ""]]}',
     b'{"at": 1000.0, "salt": "00", "entries": [["x", 1000.0, ""]]}',
     b'{"at": 1000.0, "salt": "00", "entries": [[Infinity, 1000.0, ""]]}',
-    b'{"at": 1000.0, "kind": "OSError", "message": "x"}', b'{"at": 1000.0, "kind": "LoginNeeded", "of_command": 0}',
+    b'{"at": 1000.0, "kind": "OSError", "message": "x"}',
 ]  # fmt: skip
 
 

@@ -39,7 +39,8 @@ ERRORS = {
         "--username: the username looks like USERNAME:PASSWORD; give only the username: no option takes a password",
     ),
     "conflicting options": Error(
-        "token show --fresh --no-login", HERE, 2, "--fresh and --no-login cannot be combined; use only one of them"
+        *("token show --header --json", HERE, 2),
+        "--format, --header and --json select different formats; use only one of them",
     ),
     # the settings
     "no base URL": Error(

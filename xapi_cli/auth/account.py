@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from xapi_cli.auth.failures import LoginFailures
-from xapi_cli.auth.passwords import TYPED, PasswordSources, described, prompt_until_accepted
+from xapi_cli.auth.passwords import COMMAND_TIMEOUT, TYPED, PasswordSources, described, prompt_until_accepted
 from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, StoreError, TimeoutExpired, XapiError
 from xapi_cli.hints import Hint, Run, together
 from xapi_cli.store import registry
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Reason = Literal["missing", "expired", "rejected", "short", "fresh"]  # for an automatic login
 Source = Literal["store", "login", "env"]  # of a token
 State = Literal["valid", "short", "expired", "none", "rejected"]
+_MARGIN = 10.0  # seconds that a process waits for another process's login, beyond the limit of a login
 _REASONS: dict[Reason, str] = {
     "missing": "no stored token",
     "expired": "the stored token has expired",
@@ -326,7 +327,7 @@ class Account:
 
         Raises TimeoutExpired if another login holds the lock for longer than a login may take.
         """
-        limit = self._timeout + self._passwords.timeout + self._session.margin
+        limit = self._timeout + COMMAND_TIMEOUT + _MARGIN
         timeout = limit if self._deadline is None else min(limit, max(0.0, self._deadline - time.monotonic()))
         with ExitStack() as stack:
             try:

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from xapi_cli import errors
-from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected, XapiError
+from xapi_cli.errors import LoginRefused, TokenRejected, XapiError
 from xapi_cli.hints import Run, decoded, encoded
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 Kind = Literal["failed", "refused", "rejected"]  # a login, passwords, a token
 _RECORDED_FOR = 60.0  # seconds
 _CLOCK_TOLERANCE = 0.5  # seconds by which the clocks of two machines may differ from the one that they share
-_OF_COMMANDS = (LoginNeeded, LoginRefused)  # errors that a password command can cause
 _MAX_REJECTED = 32  # rejected passwords recorded per account; more are not in use
 
 
@@ -60,8 +59,7 @@ class LoginFailures:
         entry = self._read("failed")
         if entry is None or entry["at"] < since or (entry.get("of_command") and not uses_command):
             return
-        kinds = _OF_COMMANDS if entry.get("of_command") else [each for each in errors.derived() if each.is_shared]
-        for kind in kinds:
+        for kind in errors.derived():
             if entry.get("kind") == kind.__name__:
                 message = f"{entry.get('message')} (reported by another xapi process)"
                 raise kind(message, hint=decoded(entry.get("hint")))

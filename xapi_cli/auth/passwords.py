@@ -78,11 +78,6 @@ class PasswordSources(NamedTuple):
         """Whether the command is the source of an automatic login without a prompt."""
         return self.command is not None and not self.variable
 
-    @property
-    def timeout(self) -> float:
-        """The time limit for getting the password, without a prompt, in seconds."""
-        return COMMAND_TIMEOUT if self.command else 0
-
     def known(self, record: "Record | None") -> str | None:
         """Return the password to use, if no command or prompt is needed to get it; *record* is the stored one."""
         if self.variable or self.command:

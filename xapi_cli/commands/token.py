@@ -65,13 +65,15 @@ def show(
       xapi token show --json --min-ttl 1h | jq -r .expires_at
     """
     context: Context = ctx.obj
-    chosen = _only(format, header=header, json=json)
+    formats: set[Format] = {option for option in (format, header and "header", json and "json") if option}
+    if len(formats) > 1:
+        raise UsageError("--format, --header and --json select different formats", hint="use only one of them")
     seconds = 0.0 if min_ttl is None else values.seconds(min_ttl, name="--min-ttl")
     supplied = context.supplied_token()
-    if fresh and (no_login or supplied):
-        other = "--no-login" if no_login else context.settings.token_variable
-        raise UsageError(f"--fresh and {other} cannot be combined", hint="use only one of them")
     if supplied:
+        if fresh:
+            variable = context.settings.token_variable
+            raise UsageError(f"--fresh and {variable} cannot be combined", hint="use only one of them")
         token, subject = Token(supplied), _supplied_subject(context)
     else:
         account = context.account(automatic=not no_login)
@@ -81,13 +83,13 @@ def show(
             context.terminal.warn("the new token also has less time left than --min-ttl requires")
     if message_format.is_github_runner(context.environ):
         context.terminal.print_stderr(message_format.workflow_command("add-mask", token.access_token))
-    if chosen == "header":
+    if "header" in formats:
         from xapi_cli.http import authorization
 
         text = f"{authorization.NAME}: {authorization.value(token)}"
-    elif chosen == "json":
+    elif "json" in formats:
         text = json_line({"access_token": token.access_token} | _metadata(token, subject, context.now()))
-    elif chosen == "env":
+    elif "env" in formats:
         base_url = {"XAPI_BASE_URL": subject.base_url} if subject.base_url else {}  # as `exec` sets it
         text = exports({"XAPI_TOKEN": token.access_token, **base_url}, unset=other_tokens(context.environ))
     else:
@@ -152,26 +154,12 @@ def status(
     if json or not context.terminal.stdout_is_terminal:
         context.terminal.print(json_line(_metadata(token, subject, now) | {"state": state}))
     else:
-        checked = None
-        if url is not None and response is not None:
-            checked = f"yes, GET {urls.path_of(url)} responded with {response}"
-        elif state == "valid":
-            checked = "no; --check PATH sends a request with the token"
-        context.terminal.print(_table(context, state, token, subject, checked))
+        context.terminal.print(_table(context, state, token, subject))
     if state != "valid":
         error = _error(state, hint)
         if url is not None and response == UNAUTHORIZED:
             error.concerning(status=response, method="GET", url=urls.displayed_without_query(url))
         raise error
-
-
-def _only(format_: Format | None, *, header: bool, json: bool) -> Format:
-    """Return the one format that the options select; raise UsageError if they select several."""
-    options: tuple[tuple[Format | None, bool], ...] = ((format_, True), ("header", header), ("json", json))
-    selected = {option for option, is_given in options if is_given and option}
-    if len(selected) > 1:
-        raise UsageError("--format, --header and --json select different formats", hint="use only one of them")
-    return selected.pop() if selected else "token"
 
 
 class _Subject(NamedTuple):
@@ -233,13 +221,12 @@ def _check(context: "Context", token: Token, url: str, repository: "TokenReposit
     return response.status
 
 
-def _table(context: "Context", state: State, token: Token | None, subject: _Subject, checked: str | None) -> str:
-    """Return the token status as a small table; *checked* describes the check, without it there is no such row."""
+def _table(context: "Context", state: State, token: Token | None, subject: _Subject) -> str:
+    """Return the token status as a small table."""
     from xapi_cli.system.style import Cell, color_of_state, table
 
     rows: list[tuple[str, str | Cell]] = [
         ("state", Cell(state, color_of_state(state))),
-        *([("checked", checked)] if checked else []),
         ("username", subject.username or "-"),
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),

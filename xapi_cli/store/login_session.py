@@ -35,8 +35,6 @@ class LoginSession:
     directory over a network file system share them if their clocks agree. Recording one is not an error if it fails.
     """
 
-    margin = 10.0  # seconds that a process waits for another process's login, beyond the limit of a login
-
     def __init__(self, repository: "TokenRepository") -> None:
         self._repository, self._identity = repository, repository.identity
         self._lock = repository.state.lock_file(f"{self._identity.key}.login")

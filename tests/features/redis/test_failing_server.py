@@ -88,8 +88,8 @@ def test_a_logout_of_all_accounts_names_what_it_could_not_delete(
 
     with Stopwatch() as watch:
         stopped = xapi("logout", "--all", env={"XAPI_STORAGE": "file"})
-    place = f"Redis ({redis_server.url}, xapi): Redis at {redis_server.socket} did not respond within 3 s"
-    assert sorted(error.partition("; ")[0] for error in stopped.err.splitlines()) == sorted(
+    place = f"Redis ({redis_server.url}, xapi): Redis at {redis_server.socket}"
+    assert sorted(error.partition(" did not respond ")[0] for error in stopped.err.splitlines()) == sorted(
         f"xapi: error: cannot log out of {user.email} at {sandbox.base_url}: {place}" for user in (MASTER, MEMBER)
     )
     assert (stopped.code, list((xapi.state / "tokens").iterdir())) == (13, [])

@@ -167,8 +167,6 @@ class RedisStore:
 class RedisSession(LoginSession):
     """Logins to the account of *repository*, whose store is a RedisStore: all is in the server."""
 
-    margin = _LOCK_LIFETIME + 5.0  # a waiting process outlasts the lock of a machine that has failed
-
     def __init__(self, repository: "TokenRepository") -> None:
         store = repository.opened()
         assert isinstance(store, RedisStore)  # noqa: S101 - the row of the storage names both
