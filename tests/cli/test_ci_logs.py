@@ -23,14 +23,6 @@ def test_a_github_runner_gets_an_annotation_for_an_error(xapi: Xapi) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (5, '{"error": "busy"}', error + annotation)
 
 
-def test_a_runner_finds_no_command_in_the_text_of_a_server(xapi: Xapi) -> None:
-    with Server([request(), send(response("400 Bad ##[stop-commands]x", b""))]) as server:
-        outcome = xapi("request", "/a", "-v", env=bearing(server) | GITHUB)
-
-    assert "400 Bad ## [stop-commands]x" in outcome.err
-    assert "##[" not in outcome.err
-
-
 def test_a_warning_is_a_warning_and_a_note_is_none(xapi: Xapi) -> None:
     env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_USERNAME": "me@example.com"}
     outcome = xapi("logout", env=env | GITHUB)

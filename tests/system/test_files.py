@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -262,10 +263,11 @@ def test_new_directories_and_files_of_xapi_are_private(tmp_path: Path, umask_: i
 
 
 def test_old_files_are_removed(tmp_path: Path) -> None:
-    for name in ("a.old", "b.new", "other"):
+    for name, age in (("a.old", 61), ("b.old", -10), ("c.old", 0), ("other", 61)):
         file_at(tmp_path / name).replace(b"")
-    StateDirectory(tmp_path).remove_old(r".*\.(old|new)", lambda file, mtime: mtime > 0 and file.name.endswith("old"))
-    assert [file.name for file in StateDirectory(tmp_path).files(".*")] == ["b.new", "other"]
+        os.utime(tmp_path / name, times=(0, time.time() - age))
+    StateDirectory(tmp_path).remove_old(r".*\.old", 60)
+    assert [file.name for file in StateDirectory(tmp_path).files(".*")] == ["c.old", "other"]
 
 
 def test_the_home_directory_is_never_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

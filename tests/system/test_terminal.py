@@ -106,7 +106,7 @@ def _pages() -> Activity:
         (
             Transfer("received", 4096),
             1024,
-            "[#######.......................] 25% received 1.0 KiB of 4.0 KiB, 102 bytes/s",
+            "25% received 1.0 KiB of 4.0 KiB, 102 bytes/s",
         ),
         (Transfer("received", 4096, 2048), 1024, "0:10 left"),
         (Transfer("sent", None), 1024, "sent 1.0 KiB, 102 bytes/s"),

@@ -41,7 +41,7 @@ class LoginSession:
         self._failures = repository.state.directory("attempts")
         self._marks: LogoutMarks | None = None  # at `begin`
         with suppress(OSError):
-            self._failures.remove_old(_FAILURE_FILE, lambda _, mtime: not 0 <= time.time() - mtime < _FAILURES_KEPT)
+            self._failures.remove_old(_FAILURE_FILE, _FAILURES_KEPT)
 
     def begin(self) -> None:
         """Record that a login begins, so that `write` detects a logout during it."""

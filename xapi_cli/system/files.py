@@ -328,14 +328,11 @@ class StateDirectory:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def remove_old(self, pattern: str, is_old: "Callable[[StateFile, float], bool]") -> None:
-        """Remove the files whose names match *pattern* and for which *is_old* (file, mtime) is true.
-
-        *mtime* is in seconds since the epoch. Files that cannot be examined or removed are skipped.
-        """
+    def remove_old(self, pattern: str, seconds: float) -> None:
+        """Remove the files whose names match *pattern* and that were not written in the last *seconds*."""
         for file in self.files(pattern):
             with suppress(OSError):
-                if is_old(file, file.path.stat().st_mtime):
+                if not 0 <= time.time() - file.path.stat().st_mtime < seconds:
                     _retried(file.path.unlink)
 
     def probe(self) -> None:

@@ -40,12 +40,6 @@ def is_github_runner(environ: "Mapping[str, str]") -> bool:
     return environ.get("GITHUB_ACTIONS") == "true"
 
 
-def without_commands(text: str) -> str:
-    """Return *text* without the start of a command that the runner finds anywhere in a line."""
-    # https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
-    return text.replace("##[", "## [")
-
-
 def workflow_command(command: str, data: str) -> str:
     """Return the *command* of the runner of GitHub Actions with *data*, as a line."""
     # https://github.com/actions/toolkit/blob/main/packages/core/src/command.ts

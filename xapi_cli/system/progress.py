@@ -9,7 +9,6 @@ from typing import TypeVar
 from xapi_cli.system.render import printable, size
 
 _UPDATE_INTERVAL = 0.2  # seconds between updates
-_MAX_BAR_WIDTH, _MIN_BAR_WIDTH = 30, 8  # columns
 _ERASE = b"\r\x1b[K"
 
 
@@ -30,7 +29,7 @@ class Activity:
         self.done += count
 
     def text(self, now: float) -> str:
-        """Return the line at the time *now*, without the bar."""
+        """Return the line at the time *now*, without the percentage."""
         raise NotImplementedError
 
     def _rate(self, count: int, now: float) -> float:
@@ -170,14 +169,10 @@ class Progress:
 
 
 def line(activity: Activity, now: float, columns: int) -> str:
-    """Return the line for *activity* at the time *now*, at most *columns* wide: a bar, if there is room, and text."""
+    """Return the line for *activity* at the time *now*, at most *columns* wide."""
     text = activity.text(now)
     if activity.total:
-        part = min(1.0, activity.done / activity.total)
-        text = f"{part:4.0%} {text}"
-        width = min(_MAX_BAR_WIDTH, columns - len(text) - 2)
-        if width >= _MIN_BAR_WIDTH:
-            text = f"[{'#' * int(part * width):.<{width}}]{text}"
+        text = f"{min(1.0, activity.done / activity.total):4.0%} {text}"
     return text.lstrip()[:columns]
 
 

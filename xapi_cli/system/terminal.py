@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from xapi_cli import hints
 from xapi_cli.errors import ClosedPipe, LoginNeeded, OutputError, XapiError
 from xapi_cli.hints import Hint, Option, Run
-from xapi_cli.system import message_format, standard_streams
+from xapi_cli.system import message_format, prompts, standard_streams
 from xapi_cli.system.redact import Redactor
 from xapi_cli.system.render import escape_json, json_line, printable
+from xapi_cli.system.style import Name, Style, wrapped
 
 if TYPE_CHECKING:
     from xapi_cli.system.progress import AnyActivity, Progress
-    from xapi_cli.system.style import Name, Style
-
 
 _MAX_MESSAGE = 65_536  # characters; a longer text of a server is truncated before the search for secrets
 
@@ -84,7 +83,6 @@ class Terminal:
 
     def log(self, line: str) -> None:
         """Write a *line* of a log, such as that of --verbose, to stderr; it is printable and contains no secret."""
-        line = self._for_runner(line)
         self.print_stderr(message_format.line("note", "log", line) if self.has_json_messages else line)
 
     def write_stderr(self, data: bytes) -> None:
@@ -125,7 +123,7 @@ class Terminal:
         if self.stderr_is_terminal and not self.has_json_messages and self._environ.get("TERM") != "dumb":
             self.write_stderr(b"\r\x1b[K")
 
-    def _message(self, level: str, text: str, color: "Name") -> None:
+    def _message(self, level: str, text: str, color: Name) -> None:
         """Write *text* as one line, on a terminal as a paragraph; *color* is that of its label or of the whole."""
         if self.has_json_messages:
             self.print_stderr(message_format.line(level, level, self._shown(text)))
@@ -133,7 +131,7 @@ class Terminal:
         label = "" if level == "note" else f"{level}:"
         line = " ".join(filter(None, ("xapi:", label, self._shown(text))))
         if self.stderr_is_terminal:
-            line = _wrapped(line, self.columns)
+            line = wrapped(line, self.columns)
         style = self.stderr_style
         if style.enabled:
             line = style.commands(line).replace(label, style(color, label), 1) if label else style(color, line)
@@ -144,11 +142,7 @@ class Terminal:
     def _shown(self, text: str) -> str:
         if len(text) > _MAX_MESSAGE:
             text = text[:_MAX_MESSAGE] + "…"
-        return self._for_runner(printable(self.redactor.redact(text)))
-
-    def _for_runner(self, line: str) -> str:
-        """Return *line* without a command that a runner of GitHub Actions would find in the text of a server."""
-        return message_format.without_commands(line) if message_format.is_github_runner(self._environ) else line
+        return printable(self.redactor.redact(text))
 
     def _write_stderr(self, data: bytes, *, is_result: bool = False) -> None:
         """Write *data* to stderr, in place of the progress, and on a separate line, unless a result continues."""
@@ -182,8 +176,6 @@ class Terminal:
         return self.during(Waiting(host))
 
     def _write_progress(self, data: bytes) -> None:
-        from xapi_cli.system import prompts
-
         if prompts.is_in_foreground(2):  # a job can be moved to the background and back
             with suppress(OSError):  # the terminal may have been closed
                 standard_streams.write_all(2 if self._stderr is None else self._stderr, data)
@@ -193,8 +185,6 @@ class Terminal:
     @cached_property
     def interactive(self) -> bool:
         """Whether prompts are possible: /dev/tty can be opened, and stdin or stderr is a terminal."""
-        from xapi_cli.system import prompts
-
         if not self.has_streams or self.no_input:
             return False
         return (standard_streams.is_terminal(0) or self.stderr_is_terminal) and prompts.are_possible()
@@ -240,22 +230,17 @@ class Terminal:
         return _columns_of(1)
 
     @cached_property
-    def style(self) -> "Style":
+    def style(self) -> Style:
         """The colors of text for users on stdout; results for programs never have colors."""
         return self._style(is_terminal=self.stdout_is_terminal)
 
     @cached_property
-    def stderr_style(self) -> "Style":
+    def stderr_style(self) -> Style:
         """The colors of text on stderr."""
-        from xapi_cli.system.style import Style
+        return self._style(is_terminal=self.stderr_is_terminal and not self.has_json_messages)
 
-        return Style(enabled=False) if self.has_json_messages else self._style(is_terminal=self.stderr_is_terminal)
-
-    def _style(self, *, is_terminal: bool) -> "Style":
-        from xapi_cli.system.style import Style
-
-        enabled = is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb"
-        return Style(enabled=enabled)
+    def _style(self, *, is_terminal: bool) -> Style:
+        return Style(enabled=is_terminal and not self._environ.get("NO_COLOR") and self._environ.get("TERM") != "dumb")
 
     # prompts
 
@@ -266,11 +251,9 @@ class Terminal:
         which must never be used as a password. Raises LoginNeeded at end of file
         or if the terminal is closed.
         """
-        from xapi_cli.system import prompts
-
         style = self._style(is_terminal=True)  # /dev/tty, even if stderr is not a terminal
         shown = (
-            style("strong", _wrapped(printable(question.rstrip()), _columns_of(2 if self.stderr_is_terminal else 0)))
+            style("strong", wrapped(printable(question.rstrip()), _columns_of(2 if self.stderr_is_terminal else 0)))
             + " "
         )
         try:
@@ -327,9 +310,3 @@ def _columns_of(descriptor: int) -> int:
         return os.get_terminal_size(descriptor).columns or 80
     except OSError:
         return 80
-
-
-def _wrapped(text: str, width: int) -> str:
-    from xapi_cli.system.style import wrapped  # only for terminals
-
-    return wrapped(text, width)
