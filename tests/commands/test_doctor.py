@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Environ, Outcome, Xapi
-from tests.support.servers import Server, Stopwatch, free_port, request, send
+from tests.support.servers import Server, free_port, request, send
 from xapi_cli.features.sandbox import Sandbox
 
 
@@ -136,20 +136,19 @@ def test_an_invalid_config_file_fails_once(xapi: Xapi, sandbox: Sandbox) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["auto", "keyring"])
-def test_a_keyring_that_hangs_delays_doctor_by_seconds_and_is_reported_once(
+def test_a_keyring_that_hangs_is_reported_once(
     xapi: Xapi, sandbox: Sandbox, gnome_keyring: KeyringSession, storage: str
 ) -> None:
     env = {**gnome_keyring.environ, **sandbox.settings, "XAPI_STORAGE": storage, "XAPI_PASSWORD": None}
     gnome_keyring.freeze()
 
-    with xapi.on_terminal("doctor", env=env, columns=200) as terminal, Stopwatch() as watch:
+    with xapi.on_terminal("doctor", env=env, columns=200) as terminal:
         code = terminal.wait()
 
     shown = terminal.seen.decode()
-    assert watch.seconds < 40  # on a terminal the user would have a minute to unlock it
     assert shown.count("did not respond") == 1
     assert "xapi: warning" not in shown
-    assert "waiting for the keyring" not in shown
+    assert "waiting for the keyring" not in shown  # which would give the user a minute to unlock it
     assert code == (1 if storage == "keyring" else 0)
 
 

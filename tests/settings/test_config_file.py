@@ -1,8 +1,6 @@
 """The config file: read strictly, and edited without losing comments, order or line ends."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,19 +187,6 @@ def test_any_form_is_edited_correctly_or_refused(path: Path, form: str) -> None:
             assert config_file.load(path).profiles == expected
 
 
-def test_concurrent_edits_are_all_kept(path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from xapi_cli.settings.config_file import editing\n"
-        "from xapi_cli.system.files import StateDirectory\n"
-        "path, number = Path(sys.argv[1]), int(sys.argv[2])\n"
-        "with editing(path, lock=StateDirectory(path.parent / 'state').lock_file('config')) as document:\n"
-        "    document.set(f'p{number}', 'timeout', number)\n"
-    )
-    editors = [subprocess.Popen([sys.executable, "-c", code, str(path), str(number)]) for number in range(6)]
-    assert [editor.wait(60) for editor in editors] == [0] * 6
-    assert config_file.load(path).profiles == {f"p{number}": {"timeout": number} for number in range(6)}
-
-
 def test_a_file_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"config\.toml cannot be written: Not a directory"):
@@ -209,6 +194,6 @@ def test_a_file_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> Non
 
 
 def test_a_value_that_is_not_utf_8_is_refused(path: Path) -> None:
-    with pytest.raises(UsageError, match=r"log: the value, or .* is not valid UTF-8, which the config file requires"):
+    with pytest.raises(UsageError, match="a value, or the current directory, is not valid UTF-8"):
         _edit(path, _set("a", "log", "/\udcff"))
     assert not path.exists()

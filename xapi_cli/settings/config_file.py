@@ -122,13 +122,9 @@ class Document:
         self._document["default_profile"] = name
 
     def set(self, name: str, key: str, value: object) -> None:
-        """Set *key* to *value* in the profile *name*, which is added as `[profiles.NAME]` if it is missing.
-
-        Raises UsageError if the file cannot contain *value*.
-        """
+        """Set *key* to *value* in the profile *name*, which is added as `[profiles.NAME]` if it is missing."""
         import tomlkit
 
-        _check_storable(key, value)
         if name not in self._profiles:
             # as text, because tomlkit cannot add a table to dotted keys, which a header at the end always can
             text, header = self.text(), f"[profiles.{tomlkit.items.SingleKey(name).as_string()}]\n"
@@ -176,18 +172,6 @@ def _detach_comments(profile: Any) -> "list[tuple[Key | None, Item]]":
         while (body := profile.value.body) and body[-1][0] is None:
             taken.insert(0, body.pop())
     return taken
-
-
-def _check_storable(key: str, value: object) -> None:
-    """Raise UsageError unless the *value* of *key* can be written to the config file; it is not quoted."""
-    from xapi_cli.system.render import is_utf8
-
-    texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else (value,)
-    if not all(is_utf8(text) for text in texts if isinstance(text, str)):
-        raise UsageError(
-            f"{key}: the value, or the current directory, is not valid UTF-8, which the config file requires",
-            hint="use names in UTF-8",
-        )
 
 
 def _contents(document: Mapping[str, Any]) -> Config:
@@ -246,10 +230,15 @@ def _problems_of(name: str, profile: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 def _write(path: Path, text: str) -> None:
     try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        problem = "a value, or the current directory, is not valid UTF-8, which the config file requires"
+        raise UsageError(f"{_shown(path)} cannot be written: {problem}", hint="use names in UTF-8") from error
+    try:
         files.make_private(path.parent)
         files.check_safe(path, variable=_VARIABLE)
         with files.Replacement(path, mode=0o600, sync=True) as new:  # preserves a link into the user's dotfiles
-            new.write(text.encode())
+            new.write(data)
             new.commit()
     except OSError as error:
         raise OutputError(
