@@ -65,18 +65,17 @@ def test_verbose_prints_a_login_without_the_password(xapi: Xapi, sandbox: Sandbo
         (["-o", "out"], "oops", ""),
     ],
 )
-@pytest.mark.parametrize(("status", "code"), [("404 Not Found", 4), ("500 Oh", 5)])
 def test_error_body_selects_the_destination_of_an_error_body(
-    xapi: Xapi, tmp_path: Path, args: list[str], out: str, err: str, status: str, code: int
+    xapi: Xapi, tmp_path: Path, args: list[str], out: str, err: str
 ) -> None:
     (tmp_path / "out").write_text("old")
-    with Server([request(), send(response(status, b"oops"))]) as server:
+    with Server([request(), send(response("404 Not Found", b"oops"))]) as server:
         outcome = xapi("request", "/", *args, env=bearing(server), cwd=tmp_path)
 
-    assert (outcome.code, outcome.out) == (code, out)
+    assert (outcome.code, outcome.out) == (4, out)
     body, _, line = outcome.err.rpartition("xapi: error: ")
     assert body == err
-    assert line.startswith(f"GET {server.url}/ responded with {status}")
+    assert line.startswith(f"GET {server.url}/ responded with 404 Not Found")
     assert line.count("\n") == 1
     assert (tmp_path / "out").read_text() == "old"
 

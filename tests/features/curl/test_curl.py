@@ -39,16 +39,26 @@ def _run(xapi: Xapi, command: str, env: dict[str, str], cwd: Path, given: bytes 
 @pytest.mark.parametrize(
     ("args", "given"),
     [
-        ([ECHO], b""),
         (["DELETE", ECHO, "a==1 2&", "b==é"], b""),
         ([ECHO, 'name=it\'s "quoted" $HOME `x` \\ é', "n:=1.10"], b""),
         ([ECHO, "--form", "a=x y&", "b=@text"], b""),
         ([ECHO, "-d", "", "Content-Type:text/plain"], b""),
         (["PATCH", ECHO, "-d", "@~/home-file", "Content-Type:"], b""),
         ([ECHO, "-d", "@-"], FILE[:60_000]),
-        ([ECHO, "X-One:1", "-H", "X-Two: a b", "Accept:", "User-Agent:me"], b""),
         (
-            [ECHO, "X-One:@we ird 'name'\".txt", "X-Two:@~/home-file", "X$HOME:@empty", "X-Four:@lines", "q==@lines"],
+            [
+                ECHO,
+                "X-One:@we ird 'name'\".txt",
+                "X$HOME:@empty",
+                "X-Four:@lines",
+                "q==@lines",
+                "X-Two:@~/home-file",
+                "X-Five:1",
+                "-H",
+                "X-Six: a b",
+                "Accept:",
+                "User-Agent:me",
+            ],
             b"",
         ),
     ],
@@ -56,11 +66,7 @@ def _run(xapi: Xapi, command: str, env: dict[str, str], cwd: Path, given: bytes 
 def test_curl_sends_the_same_request(
     xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], given: bytes
 ) -> None:
-    if "X-Empty;" in args:
-        args = [word if word != "X-Empty;" else "-HX-Empty;" for word in args]
     (tmp_path / "text").write_text("zwei\nZeilen", "utf-8")
-    (tmp_path / "json").write_text("[1.0]\n")
-    (tmp_path / "file").write_bytes(FILE)
     (tmp_path / "lines").write_bytes("it's $HOME `x` é\r\n\n".encode())
     (tmp_path / "empty").write_bytes(b"\n")
     (tmp_path / "we ird 'name'\".txt").write_bytes(b"x")
@@ -126,12 +132,7 @@ def _parts(outcome: Outcome) -> list[tuple[list[str], str]]:
     return [(sorted(headers.strip("\r\n").split("\r\n")), content) for headers, _, content in parts]
 
 
-# escape sequences in the name of an ITEM, and the characters that they represent
-
-
-@pytest.mark.parametrize(
-    ("args", "out"), [([], ""), (["-i"], None), (["-o", "out"], ""), (["-i", "--no-check-status"], None)]
-)
+@pytest.mark.parametrize(("args", "out"), [(["-o", "out"], ""), (["-i"], None)])
 def test_head(xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], out: str | None) -> None:
     env = bearing(sandbox)
 
