@@ -71,7 +71,7 @@ def test_a_request_loads_no_keyring_no_lock_and_without_tls_no_trust_store(logge
     assert loaded(logged_in, "request", "/x-api/me") & (NEVER | KEYRING | UNUSED) == set()
 
 
-@pytest.mark.parametrize("storage", ["auto", "keyring", "file", "none"])
+@pytest.mark.parametrize("storage", ["auto", "file"])
 def test_a_token_from_the_environment_needs_no_store(logged_in: Xapi, sandbox: Sandbox, storage: str) -> None:
     token = logged_in("token", "show").out.strip()
     env = {"XAPI_TOKEN": token, "XAPI_STORAGE": storage}

@@ -17,8 +17,7 @@ def test_an_error_is_one_plain_line_where_stderr_is_not_a_terminal(xapi: Xapi) -
     assert xapi(*ARGS, env={"TERM": "xterm", "COLUMNS": "40"}) == Outcome(2, "", f"xapi: error: {TEXT}\n")
 
 
-@pytest.mark.parametrize("columns", [60, 120])
-@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("columns, env", [(60, {}), (60, {"NO_COLOR": "1"}), (120, {"TERM": "dumb"})])
 def test_an_error_on_a_terminal_is_wrapped_between_words(xapi: Xapi, columns: int, env: Environ) -> None:
     with xapi.on_terminal(*ARGS, env=env, columns=columns) as terminal:
         assert terminal.wait() == 2
