@@ -84,6 +84,15 @@ def test_a_post_for_each_row_of_a_sheet_is_shown_first_then_sent_and_what_failed
     assert (again.code, rows_of(again)[0]["status"]) == (4, 404)
 
 
+def test_the_hint_to_send_what_failed_again_has_the_profile(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
+    rest = tmp_path / "rest.jsonl"
+    xapi("login", "-p", "work", env=sandbox.settings)
+    args = ("each", "/x-api/projects/{}", "-p", "work", "--failed", str(rest))
+    outcome = xapi(*args, input="9\n", env=sandbox.settings)
+
+    assert outcome.err.endswith(f"1 of 1 row failed; run `xapi batch {rest} --profile work` to send them again\n")
+
+
 def test_only_what_has_changed_since_the_last_run_is_fetched(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
     time, file = tmp_path / "last-run", tmp_path / "changed.csv"
     args = ("each", "--list", "/x-api/projects", "--since", f"modifiedSince={time}", "{link}", "--csv", "-o", str(file))

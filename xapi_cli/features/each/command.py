@@ -1,7 +1,6 @@
 """`xapi each`: one request for each row of a list."""
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial as partial_
@@ -19,10 +18,11 @@ from xapi_cli.features.each import listing
 from xapi_cli.features.each.output import Output, judge
 from xapi_cli.features.each.rows import rows
 from xapi_cli.features.each.template import Resolved, Template, all_first, resolved
+from xapi_cli.hints import Hint, Run
 from xapi_cli.request import items, read_only
 from xapi_cli.request.csv_table import CsvTable, parse_fields
 from xapi_cli.system.files import Replacement, writing
-from xapi_cli.system.render import counted
+from xapi_cli.system.render import counted, pasteable
 from xapi_cli.system.signals import Terminated
 
 if TYPE_CHECKING:
@@ -270,9 +270,12 @@ def _report(result: Output, error: XapiError | None, failed: str | None, count: 
         raise error
     if not result.failed:
         return
-    hint = "see the lines above"
+    hint: Hint = "see the lines above"
     if failed is not None:
-        hint = f"run `xapi batch {shlex.quote(failed)}` to send them again" if count else "correct the input"
-        if count and result.without_request:
-            hint += f", without {counted(result.without_request, 'row')} that cannot be sent: correct the input"
+        hint = "correct the input"
+        if count:
+            hint = ("run ", Run(f"batch {pasteable(failed)}"), " to send them again")
+            if result.without_request:
+                rows = counted(result.without_request, "row")
+                hint += (f", without {rows} that cannot be sent: correct the input",)
     raise of_exit_code(result.code)(f"{result.failed:,} of {counted(result.rows, 'row')} failed", hint=hint)
