@@ -142,6 +142,30 @@ def test_a_failure_stops_the_run_with_fail_fast(tmp_path: Path, gate: Gate) -> N
     assert len(api.requests) == 2
 
 
+def test_no_task_is_lost_that_is_awaited_when_the_run_stops(tmp_path: Path) -> None:
+    is_awaited, go_on = threading.Event(), threading.Event()
+
+    def tasks(api: Api) -> Iterator[Task]:
+        for task in _tasks(api, 4):
+            if task.number == 1:
+                is_awaited.set()
+                go_on.wait()
+            yield task
+
+    with Api(open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=1) as runner:
+        for found in runner.run(tasks(api)):
+            if found:
+                is_awaited.wait()
+                runner.stop()
+        go_on.set()
+        for thread in threading.enumerate():
+            if thread.name == "xapi-1":
+                thread.join()
+        unsent = [task.number for task in runner.unsent()]
+
+    assert (_numbers(found), unsent, len(api.requests)) == ([], [1, 2, 3], 1)
+
+
 def test_a_task_with_a_failure_or_a_known_result_is_not_sent(tmp_path: Path) -> None:
     tasks = [Task(1, failure=InvalidLine("no")), Task(2, code=4)]
     with Api(open_to_all=True) as api, Runner(_context(api, tmp_path), jobs=2, ordered=True) as runner:

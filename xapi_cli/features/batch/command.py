@@ -234,10 +234,7 @@ class _Output:
     def write(self, results: list[Result]) -> None:
         """Write the line of each of *results*."""
         for result in results:
-            line = self._line(result)
-            if self._journal is not None:
-                self._journal.flush()
-            self._terminal.write(line)
+            self._terminal.write(self._line(result))
 
     def _line(self, result: Result) -> bytes:
         """Return the line of *result*, or its row in the table, after storing it."""

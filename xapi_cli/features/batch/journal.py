@@ -59,7 +59,6 @@ class Journal:
         self._seed = crc32(self._header)
         self._offsets, self._lengths = array("Q"), array("I")  # by line; an offset of zero: there is no result
         self._input: tuple[str, int] | None = None  # digest and number of lines of the whole input
-        self._pending: list[bytes] = []
         self._synced_at = time.monotonic()
         self._position = Lock()  # a thread restores while the main thread writes
         self.begun: set[int] = set()
@@ -81,11 +80,10 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self.flush()
             os.fsync(self._file)
-        except (OSError, OutputError) as error:
+        except OSError as error:
             if kind is None:
-                raise self._failure(error) if isinstance(error, OSError) else error from None
+                raise self._failure(error) from None
         finally:
             os.close(self._file)
 
@@ -107,7 +105,7 @@ class Journal:
         return self._read(stored.offset, stored.length)
 
     def store(self, number: int, digest: bytes, code: int, kind: str, line: bytes) -> None:
-        """Store the output *line* of line *number*, with its exit *code* and *kind*, at the next `flush`."""
+        """Store the output *line* of line *number*, with its exit *code* and *kind*."""
         start = f'{{"line": {number}, "code": {code}, "kind": "{kind}", "seen": "{digest.hex()}", "out": '
         self._append(start.encode(), line)
         self.begun.discard(number)
@@ -115,7 +113,6 @@ class Journal:
     def begin(self, number: int) -> None:
         """Record that the request of line *number*, which may not be repeated, is about to be sent."""
         self._append(b'{"begun": %d' % number)
-        self.flush()
 
     def end_input(self, digest: str, lines: int) -> None:
         """Record the *digest* and the number of *lines* of the whole input; raises UsageError if it has changed."""
@@ -127,11 +124,11 @@ class Journal:
         elif self._input != (digest, lines):
             raise self._input_changed("")
 
-    def flush(self) -> None:
-        """Write what is pending, so that it survives this process, and at intervals a crash of the machine."""
-        if not self._pending:
-            return
-        data, self._pending = b"".join(self._pending), []
+    def _append(self, start: bytes, text: bytes = b"") -> None:
+        self._write(start + text + _END % crc32(text, crc32(start, self._seed)))
+
+    def _write(self, data: bytes) -> None:
+        """Write *data*, so that it survives this process, and at intervals a crash of the machine."""
         try:
             with self._position:
                 rest = memoryview(data)
@@ -142,9 +139,6 @@ class Journal:
                 self._synced_at = time.monotonic()
         except OSError as error:
             raise self._failure(error) from error
-
-    def _append(self, start: bytes, text: bytes = b"") -> None:
-        self._pending += start, text, _END % crc32(text, crc32(start, self._seed))
 
     def _read(self, offset: int, size: int) -> bytes:
         parts = []
@@ -184,8 +178,7 @@ class Journal:
             os.fchmod(self._file, 0o600)
         os.ftruncate(self._file, end)
         if end == 0:
-            self._pending.append(self._header)
-            self.flush()
+            self._write(self._header)
 
     def _check_new(self, header: bytes) -> None:
         """Raise UsageError unless *header*, the first line, is only a part of the right one."""

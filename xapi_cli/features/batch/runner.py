@@ -19,7 +19,7 @@ A run stops at a result for which *stops_at* is true, when --max-time expires, o
 Every wait of a thread, for the rate, a retry or a pause of the API, then ends, and its task has no result. Requests in
 flight finish, except at --max-time, at the first signal if not *is_one*, and at the second one. The threads are
 daemons: one that waits for input does not keep the process from exiting. `unfinished` returns the tasks that were
-taken and have no result; those that were not taken are still in the iterator.
+taken and have no result, `unsent` also those that were not taken.
 """
 
 import sys
@@ -181,6 +181,13 @@ class Runner:
         """Return the tasks that were taken and have no result."""
         return sorted([*self._dropped, *self._open.values()], key=lambda task: task.number)
 
+    def unsent(self) -> Iterator[Task]:
+        """Yield all tasks that have no result; those that were not taken only if no thread still waits for one."""
+        is_complete = self._taking.acquire(timeout=_TICK)
+        yield from self.unfinished()
+        if is_complete:
+            yield from self._tasks
+
     def in_main(self, action: Callable[[], _T]) -> _T:
         """Call *action* in the main thread, and return its value or raise its exception."""
         if threading.get_ident() == self._main:
@@ -297,6 +304,7 @@ class Runner:
             task = None if is_over or self._stopping.is_set() else next(self._tasks, None)
             with self._gate:
                 if task is None or self._stopping.is_set():
+                    self._dropped += [] if task is None else [task]
                     self._slots.put(None)  # for the next thread, which ends too
                     return None
                 position, self._taken = self._taken, self._taken + 1

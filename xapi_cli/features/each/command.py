@@ -148,7 +148,7 @@ def each(
         if not reads:
             requests = all_first(requests, resolve, result.add_failure)
         error = _run(runner, requests, result)
-        rejects.finish(runner, requests)
+        rejects.finish(runner)
         error = error or result.finish()
         if error is None and not (result.failed and (fail_fast or not partial)):
             if file is not None:
@@ -222,17 +222,13 @@ class _Rejects:
             self.count += 1
             _write(self._file, found.text.encode() + b"\n")
 
-    def finish(self, runner: Runner, requests: Iterator[Resolved]) -> None:
+    def finish(self, runner: Runner) -> None:
         """Add the requests that were not sent, and put the file in place; without any, remove it."""
         if self._file is None:
             return
-        for task in runner.unfinished():
-            self.add(task.source)
-        try:
-            for found in requests:
-                self.add(found)
-        except (ValueError, UsageError):  # a thread still waits for stdin, or the rest of the input is not valid
-            pass
+        with suppress(UsageError):  # of the rest of the input
+            for task in runner.unsent():
+                self.add(task.source)
         if self.count:
             _commit(self._file)
         else:

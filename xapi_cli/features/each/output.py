@@ -140,8 +140,9 @@ class Output:
             where = f"{resolved.call.method} {displayed_without_query(resolved.call.url)}"
             rest = message.removeprefix(f"{where} ")  # a 401 is reported with it
             message = f"{where} {rest}" if rest.startswith("responded with") else f"{where}: {rest}"
-        failure = type(error)(f"{resolved.where}: {message}", hint=error.hint)
-        self._terminal.fail(failure.concerning(**{**error.context, "line": resolved.row.line}))
+        row = resolved.row
+        failure = type(error)(f"row {row.number:,} (line {row.line:,}): {message}", hint=error.hint)
+        self._terminal.fail(failure.concerning(**{**error.context, "line": row.line}))
 
 
 def _row(resolved: Resolved) -> bytes:

@@ -41,11 +41,6 @@ class Resolved(NamedTuple):
     call: Call | None = None
     error: InvalidLine | None = None
 
-    @property
-    def where(self) -> str:
-        """The row, for messages."""
-        return f"row {self.row.number:,} (line {self.row.line:,})"
-
 
 class Template:
     """The request *method* for *path*, with the ITEMs *arguments*, *headers* of `-H` and *data* of `-d`.
