@@ -26,7 +26,7 @@ def test_every_string_of_a_row_leads_to_a_function_that_fits(name: str) -> None:
     assert (PACKAGE / "features" / name).is_dir()
     for command, entry in row.commands.items():
         for function in entry.subcommands or (command,):
-            module = import_module(entry.module)
+            module = import_module(f"xapi_cli.features.{name}.{entry.module}")
             assert callable(getattr(module, f"{function}_", None) or getattr(module, function))
     if row.options:
         plan, *parameters = inspect.signature(load(row.prepare)).parameters
@@ -41,7 +41,7 @@ def test_there_is_a_row_for_each_folder() -> None:
 
 
 def _row(name: str) -> str:
-    return rf'^    "{name}": Feature\(\n.*?^    \),\n'
+    return rf'^    "{name}": Feature\(.*?(?=^    ["#]|^\}})'
 
 
 @pytest.mark.slow

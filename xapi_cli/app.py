@@ -36,7 +36,11 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "doctor": Command(_CONFIGURATION, "Diagnose problems and suggest fixes.", "xapi_cli.commands.doctor"),
     "help": Command(_CONFIGURATION, "Show the help of a command.", "xapi_cli.commands.help"),
-    **{name: row for feature in FEATURES.values() for name, row in feature.commands.items()},
+    **{
+        name: row._replace(module=f"xapi_cli.features.{feature}.{row.module}")
+        for feature, entry in FEATURES.items()
+        for name, row in entry.commands.items()
+    },
 }
 
 

@@ -30,12 +30,13 @@ class Flag(NamedTuple):
 class Command(NamedTuple):
     """A command: its *heading* in `xapi --help`, its *summary*, and the *module* with a function of the same name.
 
-    With *subcommands*, the module has a function for each of them instead. A hyphen in a name is an underscore there.
+    The module of a feature is named within the folder of the feature. With *subcommands*, the module has a function for
+    each of them instead. A hyphen in a name is an underscore there.
     """
 
     heading: str
     summary: str
-    module: str
+    module: str = "command"
     subcommands: tuple[str, ...] = ()
 
 
@@ -105,27 +106,11 @@ RESPONSE, PAGES = "Response options", "Pagination options"  # headings of option
 
 FEATURES: Mapping[str, Feature] = {
     "batch": Feature(
-        commands={
-            "batch": Command(
-                REQUESTS,
-                "Send many requests concurrently, one for each line of JSON.",
-                "xapi_cli.features.batch.command",
-            )
-        },
+        commands={"batch": Command(REQUESTS, "Send many requests concurrently, one for each line of JSON.")}
     ),
-    "each": Feature(
-        commands={
-            "each": Command(REQUESTS, "Send one request for each row of a list.", "xapi_cli.features.each.command")
-        },
-    ),
+    "each": Feature(commands={"each": Command(REQUESTS, "Send one request for each row of a list.")}),
     "proxy": Feature(
-        commands={
-            "proxy": Command(
-                REQUESTS,
-                "Serve the API to other programs without giving them the token.",
-                "xapi_cli.features.proxy.command",
-            )
-        },
+        commands={"proxy": Command(REQUESTS, "Serve the API to other programs without giving them the token.")},
         variables={"XAPI_PROXY_SOCKET": "Set by `xapi proxy` for its COMMAND: the Unix socket of the proxy"},
     ),
     "curl": Feature(
@@ -207,8 +192,7 @@ FEATURES: Mapping[str, Feature] = {
             "api": Command(
                 REQUESTS,
                 "Load, look up and compare API descriptions (OpenAPI).",
-                "xapi_cli.features.openapi.command",
-                ("load", "list", "show", "diff"),
+                subcommands=("load", "list", "show", "diff"),
             )
         },
         state="api",
@@ -219,12 +203,8 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "sandbox": Feature(
         commands={
-            "demo": Command(
-                TESTING, "Show the main workflow on a local test server.", "xapi_cli.features.sandbox.demo"
-            ),
-            "sandbox": Command(
-                TESTING, "Run a local test server that behaves like the API.", "xapi_cli.features.sandbox.command"
-            ),
+            "demo": Command(TESTING, "Show the main workflow on a local test server.", "demo"),
+            "sandbox": Command(TESTING, "Run a local test server that behaves like the API."),
         },
     ),
     "redis": Feature(
