@@ -42,7 +42,7 @@ def test_verbose_prints_the_headers_on_stderr_without_the_token(xapi: Xapi) -> N
         "> Authorization: Bearer ***", ">",
         "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", "< Content-Length: 2", "<",
     ]  # fmt: skip
-    assert f"* connected to {server.name} (127.0.0.1)" in lines
+    assert f"* connected to {server.name}" in lines
 
 
 def test_verbose_prints_a_login_without_the_password(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -266,7 +266,7 @@ def test_https_reports_the_tls_version(server_tls: ssl.SSLContext, client_tls: s
             response.discard()
             assert response.tls == "TLSv1.3"
         assert lines == [
-            f"* connected to {server.name} (127.0.0.1, TLSv1.3)",
+            f"* connected to {server.name} (TLSv1.3)",
             f"* using the open connection to {server.name}",
         ]
 

@@ -163,6 +163,24 @@ def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> 
     assert urls.same_origin(other, one) is same
 
 
+@pytest.mark.parametrize(
+    ("url", "exposed"),
+    [
+        ("http://api.test", True),
+        ("https://api.test", False),
+        ("http://127.0.0.9:8080", False),
+        ("http://[::1]", False),
+        ("http://localhost", False),
+        ("http://api.localhost", False),
+        ("http://127.test", True),
+        ("http://128.0.0.1", True),
+        ("http://localhost.test", True),
+    ],
+)
+def test_plain_http_beyond_this_machine_is_exposed(url: str, exposed: bool) -> None:
+    assert urls.is_exposed(url) is exposed
+
+
 # PATH and query
 
 BASE = "https://api.test/x-api"

@@ -78,9 +78,10 @@ def request_token(
     }
     extensions = {
         "login": True,
-        "exposed": lambda: warn(f"{where} is plain http: password and token can be read in transit; use https"),
         **time_limit(timeout, deadline),
     }
+    if urls.is_exposed(url):
+        warn(f"{where} is plain http: password and token can be read in transit; use https")
     requested_at = now()
     request = httpx.Request("POST", url, headers=headers, content=body, extensions=extensions)
     with _response(transport, request) as response:
@@ -189,7 +190,7 @@ def _error(response: httpx.Response, identity: Identity, password: str, origin: 
             f"{problem} {httpx.codes.get_reason_phrase(status)}: {url}", hint=f"{_CHECK_URL}, and then {origin}"
         )
     if status == retry.TOO_MANY_REQUESTS:
-        return error(f"{problem} (too many requests) at {url}", hint=retry.login_hint(response.headers.raw))
+        return error(f"{problem} (too many requests) at {url}", hint=retry.later_hint(response.headers.raw))
     return error(f"{problem} at {url}", hint="try again later" if status >= 500 else "check the base URL")
 
 

@@ -117,6 +117,7 @@ def _check_proxy(findings: _Findings) -> _Check:
 def _check_network(findings: _Findings) -> _Check:
     """Check that a token endpoint responds, and that others cannot read what is sent to it."""
     from xapi_cli.auth import grant
+    from xapi_cli.http import urls
 
     context = findings.context
     try:
@@ -130,7 +131,7 @@ def _check_network(findings: _Findings) -> _Check:
     if problem:
         return _Check("network", "warn", problem.message, problem.hint)
     message = f"{context.base_url} responds ({response.status_code} from the token endpoint)"
-    if response.extensions["exposed"]:
+    if urls.is_exposed(context.base_url):
         hint = "password and token can be read in transit; use https"
         return _Check("network", "warn", f"{message}, but is plain http", hint)
     return _Check("network", "pass", message)

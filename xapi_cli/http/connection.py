@@ -5,13 +5,11 @@ the timeout. While a request is sent, the sender can check for an early response
 """
 
 import errno
-import re
 import selectors
 import socket
 import ssl
 import time
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.http import urls
@@ -51,11 +49,6 @@ class Route(NamedTuple):
         return f"{self.server} through the proxy {self.proxy}" if self.proxy else self.server
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether *address*, as the system formats it, is a loopback address; False for a name."""
-    return address == "::1" or re.fullmatch(r"(::ffff:)?127(\.\d{1,3}){3}", address) is not None
-
-
 # The kind of a response. Some servers send surplus bytes only after certain methods and statuses.
 ResponseKind = tuple[Route, str, int]
 
@@ -76,24 +69,6 @@ class Connection:
         self._send_events = _WRITE
         self._is_aborted = False
         self._reset: ConnectionResetError | None = None  # raised by sending; the system reports it only once
-
-    @property
-    def peer(self) -> str:
-        """Return the address of the peer, "" if the peer has closed the connection."""
-        with suppress(OSError):
-            return str(self._socket.getpeername()[0])
-        return ""
-
-    @cached_property
-    def is_exposed(self) -> bool:
-        """Return whether others can read the traffic: it is plain http, and not known to use the loopback interface.
-
-        The address of the peer is checked, not the name. The address to which a
-        proxy connects is unknown, unless the URL contains the address of the server.
-        """
-        if self.route.scheme == "https":
-            return False
-        return not (is_loopback(self.peer) and (self.route.proxy is None or is_loopback(self.route.host)))
 
     def start_tls(self, context: ssl.SSLContext, host: str, wait: "Wait") -> None:
         """Start TLS and verify that the server is *host*; raises OSError or ValueError if the handshake fails."""

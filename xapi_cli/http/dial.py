@@ -73,7 +73,6 @@ class Dialer:
     def _open(self, route: Route, context: "ssl.SSLContext | None", wait: "Wait") -> Connection:
         sock = self._connect(route, wait)
         connection = Connection(sock, route)
-        address = connection.peer if self._trace is not None else ""
         try:
             if context is not None:
                 self._start_tls(connection, context, wait)
@@ -81,7 +80,7 @@ class Dialer:
             connection.close()
             raise
         if self._trace is not None:
-            self._trace(f"* connected to {route} ({', '.join(filter(None, (address, connection.tls)))})")
+            self._trace(f"* connected to {route}" + (f" ({connection.tls})" if connection.tls else ""))
         return connection
 
     def _tls(self) -> "ssl.SSLContext":

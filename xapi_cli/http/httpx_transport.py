@@ -21,9 +21,8 @@ class HttpxTransport(httpx.BaseTransport):
 
     A request carries its timeouts in the extension `timeout` of httpx, otherwise those of *transport* apply. More
     extensions: `deadline`, a time of the monotonic clock that limits the whole request, which messages call
-    `deadline_name`; `login`, whether it requests a token; `exposed`, a function that is called before it is sent over a
-    connection that others can read. A response has the extensions `tls`, the version of TLS, `exposed`, whether others
-    can read the connection, and `response`, what the transport has returned.
+    `deadline_name`, and `login`, whether it requests a token. A response has the extensions `tls`, the version of TLS,
+    and `response`, what the transport has returned.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -69,7 +68,6 @@ def converted_response(response: Response) -> httpx.Response:
             # that of a login may repeat the password, and httpx logs it
             "reason_phrase": b"" if response.request.is_login else response.reason,
             "tls": response.tls,
-            "exposed": response.is_exposed,
             "response": response,
         },
     )
@@ -104,5 +102,4 @@ def _converted(request: httpx.Request) -> Request:
         deadline=extensions.get("deadline"),
         deadline_name=extensions.get("deadline_name") or "--max-time",
         is_login=bool(extensions.get("login")),
-        exposed=extensions.get("exposed") or (lambda: None),
     )

@@ -76,7 +76,6 @@ class Request(NamedTuple):
     deadline: float | None = None
     deadline_name: str = "--max-time"
     is_login: bool = False
-    exposed: Callable[[], None] = lambda: None  # called before it is sent over a connection that others can read
     # A socket that is watched while the response is awaited, and a function that is called when it has data or has
     # ended. The function raises an exception, which ends the request, or returns whether to go on watching.
     beside: "tuple[socket, Callable[[], bool]] | None" = None
@@ -114,7 +113,7 @@ def build_request(
 class Response:
     """The response to *request*, whose *body* is not read yet; the request *started* at a time of the monotonic clock.
 
-    *tls* is the version of TLS. The connection *is_exposed* if others can read it.
+    *tls* is the version of TLS.
     """
 
     elapsed = 0.0  # seconds until the response was closed
@@ -130,11 +129,10 @@ class Response:
         reason: bytes = b"",
         version: bytes = b"1.1",
         tls: str | None = None,
-        is_exposed: bool = False,
     ) -> None:
         self.request, self.status, self.headers, self.raw_headers = request, status, Headers(headers), headers
         self._body, self._started = body, started
-        self.reason, self.version, self.tls, self.is_exposed = reason, version, tls, is_exposed
+        self.reason, self.version, self.tls = reason, version, tls
         self._is_closed = False
         self._ended: float | None = None
 

@@ -103,9 +103,3 @@ def rate_limit_hint(raw_headers: RawHeaders, method: str, *, is_explained: bool)
     """Return the hint for a 429 to a request; it need not suggest --retry if *is_explained* why that did not help."""
     found = later_hint(raw_headers)
     return found if is_explained or method not in IDEMPOTENT else f"{found}, or use --retry"
-
-
-def login_hint(raw_headers: RawHeaders) -> str:
-    """Return the hint for a 429 to a login, which is not retried."""
-    seconds = retry_after_seconds(raw_headers)
-    return f"wait {'a while' if seconds is None else f'{seconds} s'}, then try again"

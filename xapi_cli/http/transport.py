@@ -113,7 +113,6 @@ class Transport:
             reason=received.reason,
             version=received.version,
             tls=connection.tls,
-            is_exposed=connection.is_exposed,
         )
         if self._on_response is not None:
             self._on_response(response)
@@ -150,8 +149,6 @@ class Transport:
 
     def _begin(self, exchange: "Exchange") -> "Exchange":
         try:
-            if exchange.connection.is_exposed:
-                exchange.request.exposed()
             if self._log is not None:
                 self._log.begin(exchange)
             exchange.send()
@@ -256,27 +253,15 @@ class Exchange:
 
     def hold(self) -> bool:
         """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
-        if not self._has_ended:
-            try:
-                with suppress(TimeoutExpired):  # it can be read later
-                    self._read_rest(DISCARD_TIMEOUT, self._held)
-            except NetworkError as error:
-                _concern(error, self.request)
-                self._problem = error.with_traceback(None)  # it refers to frames that refer to this object
-                self.has_response = True  # the body may not be needed
-                self.end()
-            if self._parser.has_ended:
-                self.end()
+        self._read_rest(DISCARD_TIMEOUT, self._held)
         return self._has_ended
 
     def discard(self, seconds: float = DISCARD_TIMEOUT) -> None:
         """End the exchange; read the rest of the body if that is quick, so that the connection can be reused."""
+        self._read_rest(seconds, [])
         self._held.clear()
-        if not self._has_ended:
-            with suppress(NetworkError, TimeoutExpired):
-                self._read_rest(seconds, [])
-            self.has_response = True
-            self.end()
+        self._problem, self.has_response = None, True
+        self.end()
 
     def close(self) -> None:
         """End the exchange; read only data that has arrived already."""
@@ -296,14 +281,23 @@ class Exchange:
             self._on_end(self, is_reusable=self._has_sent_all and self._parser.allows_reuse)
 
     def _read_rest(self, seconds: float, blocks: list[bytes]) -> None:
-        """Append the rest of the body to *blocks*, up to a limit; raises NetworkError or TimeoutExpired."""
+        """Append the rest of the body to *blocks*, up to a limit; iteration raises the error that ends it, if any."""
         wait, size = Wait(self._timeouts, seconds, self._awaited), 0
-        while not self._parser.has_ended and size < MAX_DISCARDED:
-            if block := self._parser.body():
-                blocks.append(block)
-                size += len(block)
-            elif not self._parser.has_ended:
-                self._receive(wait)
+        try:
+            with suppress(TimeoutExpired):  # it can be read later
+                while not (self._has_ended or self._parser.has_ended) and size < MAX_DISCARDED:
+                    if block := self._parser.body():
+                        blocks.append(block)
+                        size += len(block)
+                    elif not self._parser.has_ended:
+                        self._receive(wait)
+        except NetworkError as error:
+            _concern(error, self.request)
+            self._problem = error.with_traceback(None)  # it refers to frames that refer to this object
+            self.has_response = True  # the body may not be needed
+            self.end()
+        if self._parser.has_ended:
+            self.end()
 
     # sending and receiving
 

@@ -140,6 +140,12 @@ def path_of(url: str) -> str:
         raise UsageError(f"the URL {error}", hint=error.hint) from None
 
 
+def is_exposed(url: str) -> bool:
+    """Return whether others can read what is sent to *url*: it is plain http, not to this machine."""
+    scheme, host, _ = origin(url)
+    return scheme == "http" and not _is_loopback(host)
+
+
 def same_origin(one: str, other: str) -> bool:
     """Return whether the URLs *one* and *other* have the same origin, so that both may receive the token."""
     return origin(one) == origin(other)
