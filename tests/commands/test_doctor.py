@@ -102,7 +102,7 @@ def test_a_state_directory_that_cannot_be_written_is_reported(xapi: Xapi, sandbo
     outcome = xapi("doctor", env={**sandbox.settings, "XAPI_STATE_DIR": str(blocked)})
 
     assert outcome.code == 1
-    assert line(outcome, "file").startswith(f"fail  file      the state directory {blocked}/xapi cannot be written: ")
+    assert line(outcome, "file").startswith(f"fail  file      cannot write the token file {blocked}/xapi/")
 
 
 @pytest.mark.parametrize(

@@ -99,10 +99,10 @@ def test_keyring_is_not_used_where_others_could_write_its_configuration(xapi: Xa
     if how != "relative":
         make_unsafe(path, how)
     code = (
-        "from xapi_cli.store.keyring.backends import Backends, NoKeyring; from pathlib import Path; import os\n"
+        "from xapi_cli.store.keyring.backends import Backends, NoBackend; from pathlib import Path; import os\n"
         "from xapi_cli.system.files import StateDirectory\n"
         "try: Backends(StateDirectory(Path('/x')), os.environ).known()\n"
-        "except NoKeyring as error: print(error)"
+        "except NoBackend as error: print(error)"
     )
     env = {"XDG_CONFIG_HOME": "." if how == "relative" else str(xapi.home)}
     out, err = xapi.start("-c", code, env=env, argv=(sys.executable,)).communicate(timeout=30)

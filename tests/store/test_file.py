@@ -53,7 +53,7 @@ def test_garbage_is_no_token_and_is_overwritten(opened: Open, file: Path, junk: 
 def test_an_unusable_state_directory_is_an_error_with_a_remedy(opened: Open, state: Path) -> None:
     state.write_text("")
     for access in (opened("file").probe, lambda: opened("file").write(ME, OLD)):
-        with pytest.raises(StoreError, match=r"the state directory .* cannot be written: Not a directory") as caught:
+        with pytest.raises(StoreError, match=r"cannot write the token file .*: Not a directory") as caught:
             access()
         assert caught.value.alternative == "set XAPI_STATE_DIR to another local directory"
 
@@ -63,7 +63,7 @@ def test_a_failing_disk_leaves_the_old_record(run: Run, opened: Open, file: Path
     opened("file").write(ME, OLD)
     strace = ("strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"inject={fault}")
     lines = ended(run(WRITE, prefix=strace))
-    assert "EROFS" in fault or lines[0].startswith("StoreError: the state directory ")
+    assert "EROFS" in fault or lines[0].startswith(f"StoreError: cannot write the token file {file}: ")
     assert opened("file").read(ME) == (NEW if "EROFS" in fault else OLD)  # without rename, it is written in place
     assert list(file.parent.iterdir()) == [file]
 

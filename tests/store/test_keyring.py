@@ -111,20 +111,20 @@ def test_any_exception_of_a_backend_is_a_store_error_without_its_text(run: Run) 
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (fake("Raising", FAKE_KEYRING_RAISES="KeyringLocked"), "KeyringLocked: the keyring is locked; unlock it"),
+        (fake("Raising", FAKE_KEYRING_RAISES="KeyringLocked"), "StoreError: the keyring is locked; unlock it"),
         (fake("Asking"), "StoreError: reading the keyring failed (EOFError); run `xapi doctor`, or "),
-        ({}, "NoKeyring: no usable keyring on this machine"),
-        ({"DBUS_SESSION_BUS_ADDRESS": "garbage"}, "NoKeyring: no usable keyring on this machine"),
+        ({}, "NoBackend: no usable keyring on this machine"),
+        ({"DBUS_SESSION_BUS_ADDRESS": "garbage"}, "NoBackend: no usable keyring on this machine"),
         (
             {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"},
-            "NoKeyring: the keyring backend keyring.backends.fail.Keyring stores nothing",
+            "NoBackend: the keyring backend keyring.backends.fail.Keyring stores nothing",
         ),
         (
             {"PYTHON_KEYRING_BACKEND": "missing.Keyring"},
-            "NoKeyring: the keyring backend cannot be loaded (ModuleNotFoundError)",
+            "NoBackend: the keyring backend cannot be loaded (ModuleNotFoundError)",
         ),
-        ({"PYTHON_KEYRING_BACKEND": "nonsense"}, "NoKeyring: the keyring backend cannot be loaded (ValueError)"),
-        ({"XDG_CONFIG_HOME": "relative"}, "NoKeyring: keyring would read its configuration from the current directory"),
+        ({"PYTHON_KEYRING_BACKEND": "nonsense"}, "NoBackend: the keyring backend cannot be loaded (ValueError)"),
+        ({"XDG_CONFIG_HOME": "relative"}, "NoBackend: keyring would read its configuration from the current directory"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -241,7 +241,7 @@ def test_the_configuration_of_keyring_names_a_backend(run: Run, tmp_path: Path) 
         assert found in ended(run(BACKEND))[0][0]
     config.write_text("[backend]\ndefault-keyring=fake_keyrings.Plain\n")
     config.chmod(0o666)
-    assert ended(run(BACKEND))[0][0].startswith("NoKeyring: other users can write to the file ")
+    assert ended(run(BACKEND))[0][0].startswith("NoBackend: other users can write to the file ")
 
 
 def test_the_session_bus_is_found_at_its_usual_place(
@@ -283,7 +283,7 @@ def test_a_locked_keyring_fails_and_a_daemon_that_restarts_is_waited_for(
     assert ended(run("store().write(ME, Record(Token('kept'))); print('written')", env))[0] == ["written"]
     gnome_keyring.lock()
     (line, _), took = ended(run(READ, env))
-    assert (line, took < 2.9) == (f"KeyringLocked: the keyring is locked; unlock it, or {REMEDY}", True)
+    assert (line, took < 2.9) == (f"StoreError: the keyring is locked; unlock it, or {REMEDY}", True)
     gnome_keyring.restart()
     assert ended(run("print(store().read(ME).token.access_token)", env))[0] == ["kept"]
 

@@ -102,10 +102,9 @@ def login(
     is_written = _write_profile(context, account.identity, to_store)
     try:
         # once, for consent (RFC 6749, 4.3), and only after the user has typed the password
-        if typed and remember is None and account.repository.can_remember:
-            question = (
-                f"Remember the password in {account.repository.place}, so that xapi can log in again automatically?"
-            )
+        stored = account.repository
+        if typed and remember is None and stored.row.remembers_passwords and not stored.remembers:
+            question = f"Remember the password in {stored.place}, so that xapi can log in again automatically?"
             if terminal.confirm(question):
                 account.remember(typed)
     finally:  # even after Ctrl-C at the question: the token and the profile are stored

@@ -37,10 +37,8 @@ def delete_everywhere(repository: "TokenRepository", *, only_known: bool = False
             try:
                 found = _delete_from(repository, store) or found
             except StoreError as error:
-                if store in known or repository.setting != registry.AUTO:
+                if store in known or repository.setting != registry.AUTO or not isinstance(error, NoBackend):
                     failed.append((store, error))
-                elif not isinstance(error, NoBackend):
-                    repository.options.warn(f"{error.message}; data of this account in it was not deleted")
         repository.forget_rejection()
         with _without_state(repository):
             index.replace(identity, [store for store, _ in failed if store in known])
@@ -106,11 +104,10 @@ def _delete_from(repository: "TokenRepository", store: KnownStore) -> bool:
     try:
         return _opened(repository, storage, store).delete(repository.identity)
     except (StoreError, UsageError) as error:
-        if isinstance(error, NoBackend):
-            raise NoBackend(f"{where}{error.message}", hint="log out where you logged in") from error
+        kind = NoBackend if isinstance(error, NoBackend) else StoreError
         remedy = error.remedy if isinstance(error, StoreError) else error.hint
         hint = together(remedy, ", then log out again") if remedy else "log out where you logged in"
-        raise StoreError(f"{where}{error.message}", hint=hint) from error
+        raise kind(f"{where}{error.message}", hint=hint) from error
 
 
 def _opened(repository: "TokenRepository", storage: "Storage", store: KnownStore) -> "Store":

@@ -14,7 +14,6 @@ class FileStore:
     """Store tokens, without passwords, in the directory `tokens` of the state directory."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self._state = options.state
         self._directory = options.state.directory("tokens")
 
     def probe(self) -> None:
@@ -51,14 +50,10 @@ class FileStore:
         try:
             yield
         except OSError as error:
-            if doing == "write":
-                from xapi_cli.system.lock import state_error
-
-                raise state_error(self._state.path, error) from error
             raise StoreError(
                 f"cannot {doing} the token file {printable(str(file.path))}: {error.strerror or type(error).__name__}",
-                hint="check the file",
-                alternative="set XAPI_STATE_DIR to another directory",
+                hint="check its permissions and free space",
+                alternative="set XAPI_STATE_DIR to another local directory",
             ) from error
 
 

@@ -75,11 +75,6 @@ class TokenRepository:
         return getattr(self._store, "backend", None)
 
     @property
-    def can_remember(self) -> bool:
-        """Whether the store in use can store a password and has none, so that the user can be asked for consent."""
-        return self._store is not None and self.row.remembers_passwords and not self.remembers
-
-    @property
     def remembers(self) -> bool:
         """Whether a password is known to be stored with the token."""
         return bool(self.row.remembers_passwords and self._record and self._record.password)

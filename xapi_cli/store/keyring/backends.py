@@ -26,10 +26,6 @@ _SESSION = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_CURRE
 _MAX_FILE = 1000  # bytes
 
 
-class NoKeyring(NoBackend):
-    """There is no keyring that xapi can use on the machine."""
-
-
 class Backends:
     """Select a backend; the result of a search is stored in the directory *state*."""
 
@@ -83,33 +79,33 @@ class Backends:
 
 
 def _check_configuration() -> None:
-    """Raise NoKeyring if another user can write to keyring's configuration, which names code to run."""
+    """Raise NoBackend if another user can write to keyring's configuration, which names code to run."""
     from keyring.util import platform_
 
     path = Path(platform_.config_root() / "keyringrc.cfg")
     if not path.is_absolute():
         problem = "keyring would read its configuration from the current directory"
-        raise NoKeyring(problem, hint="set HOME and XDG_CONFIG_HOME to absolute paths", alternative=REMEDY)
+        raise NoBackend(problem, hint="set HOME and XDG_CONFIG_HOME to absolute paths", alternative=REMEDY)
     try:
         if path.exists():
             check_safe(path, variable="XDG_CONFIG_HOME")
     except Unsafe as error:
-        raise NoKeyring(error.message, hint=error.hint, alternative=REMEDY) from error
+        raise NoBackend(error.message, hint=error.hint, alternative=REMEDY) from error
 
 
 def _load(name: str) -> "KeyringBackend":
-    """Return the backend of the class *name*, without asking its service; raise NoKeyring if it cannot be loaded."""
+    """Return the backend of the class *name*, without asking its service; raise NoBackend if it cannot be loaded."""
     module, _, class_name = name.rpartition(".")
     try:
         backend: KeyringBackend = getattr(importlib.import_module(module), class_name)()
     except (ImportError, AttributeError, ValueError) as error:
         problem = f"the keyring backend cannot be loaded ({type(error).__name__})"
-        raise NoKeyring(problem, hint="correct PYTHON_KEYRING_BACKEND", alternative=REMEDY) from None
+        raise NoBackend(problem, hint="correct PYTHON_KEYRING_BACKEND", alternative=REMEDY) from None
     return backend
 
 
 def _best_of(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
-    """Return the usable one of *backends* with the highest priority; raise NoKeyring if there is none."""
+    """Return the usable one of *backends* with the highest priority; raise NoBackend if there is none."""
     ranked: list[tuple[float, KeyringBackend]] = []
     for backend in backends:
         with suppress(Exception):  # a priority asks the service, which may exit at any time
@@ -117,20 +113,20 @@ def _best_of(backends: "Iterable[KeyringBackend]") -> "KeyringBackend":
             if priority > 0 and not _is_chain(backend):
                 ranked.append((priority, _usable(backend, named=False)))
     if not ranked:
-        raise NoKeyring("no usable keyring on this machine", alternative=REMEDY)
+        raise NoBackend("no usable keyring on this machine", alternative=REMEDY)
     return max(ranked, key=lambda pair: pair[0])[1]
 
 
 def _usable(backend: "KeyringBackend", *, named: bool) -> "KeyringBackend":
-    """Return *backend*; raise NoKeyring if it rejects everything or, unless *named*, stores nothing or plain text.
+    """Return *backend*; raise NoBackend if it rejects everything or, unless *named*, stores nothing or plain text.
 
     One that was named and stores nothing is like any other that does not store what it accepts: a write detects it.
     """
     name = name_of(backend)
     if name == "keyring.backends.fail.Keyring" or (name == "keyring.backends.null.Keyring" and not named):
-        raise NoKeyring(f"the keyring backend {name} stores nothing", alternative=REMEDY)
+        raise NoBackend(f"the keyring backend {name} stores nothing", alternative=REMEDY)
     if not named and (name.startswith("keyrings.alt.") or "plaintext" in name.lower()):
-        raise NoKeyring(f"the keyring backend {name} stores secrets in plaintext files", alternative=REMEDY)
+        raise NoBackend(f"the keyring backend {name} stores secrets in plaintext files", alternative=REMEDY)
     return backend
 
 

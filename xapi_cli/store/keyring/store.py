@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,8 +18,8 @@ from xapi_cli.hints import Run
 from xapi_cli.store import chunked
 from xapi_cli.store.access import ExclusiveAccess, Unresponsive, in_time
 from xapi_cli.store.chunked import CHUNK_SIZE, HEAD, ItemRejected, NotStored
-from xapi_cli.store.keyring.backends import REMEDY, Backends, NoKeyring, name_of
-from xapi_cli.store.protocol import StoreOptions
+from xapi_cli.store.keyring.backends import REMEDY, Backends, name_of
+from xapi_cli.store.protocol import NoBackend, StoreOptions
 from xapi_cli.tokens import Identity, Record, decode_record, encode_record, sha256
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_WAITING = "waiting for the keyring; it may be waiting for you to unlock it"
 _BUS = "DBUS_SESSION_BUS_ADDRESS"
 _UNDECODABLE = "\N{REPLACEMENT CHARACTER}"  # in place of an item of another program that is not text
 _RETRY_DELAYS = (0.05, 0.1, 0.2)  # seconds before each retry
@@ -46,10 +48,6 @@ def place(options: StoreOptions) -> dict[str, str]:
     """Return the variable that selects a backend, if it is set."""
     named = options.environ.get("PYTHON_KEYRING_BACKEND")
     return {"PYTHON_KEYRING_BACKEND": named} if named else {}
-
-
-class KeyringLocked(StoreError):
-    """The keyring is locked, and the user has not unlocked it."""
 
 
 class KeyringStore:
@@ -117,7 +115,7 @@ class KeyringStore:
                 if self._backend is None:  # imports are work of this process, and may take long on a busy machine
                     self._backend = self._backends.known()
                 with self._access.granted() as limit:
-                    notice = self._warn_of_waiting if self._options.unlock_wait else None
+                    notice = partial(self._options.warn, _WAITING) if self._options.unlock_wait else None
                     return in_time(operate, limit, notice=notice)
         except StoreError:
             raise
@@ -140,9 +138,6 @@ class KeyringStore:
                 raise
         self._backend = found
         return _retried(operation, found)
-
-    def _warn_of_waiting(self) -> None:
-        self._options.warn("waiting for the keyring; it may be waiting for you to unlock it")
 
 
 def _retried(operation: "Callable[[KeyringBackend], T]", backend: "KeyringBackend") -> T:
@@ -234,9 +229,9 @@ def _store_error(action: str, error: BaseException) -> StoreError:
     if isinstance(error, NotStored):
         return StoreError(f"the keyring {error}", hint=error.remedy, alternative=REMEDY)
     if _is_locked(error):
-        return KeyringLocked("the keyring is locked", hint="unlock it", alternative=REMEDY)
+        return StoreError("the keyring is locked", hint="unlock it", alternative=REMEDY)
     if "NoKeyringError" in {kind.__name__ for kind in type(error).__mro__}:
-        return NoKeyring("no usable keyring on this machine", alternative=REMEDY)
+        return NoBackend("no usable keyring on this machine", alternative=REMEDY)
     problem = f"{action} failed ({_escaped(type(error).__name__)})"
     return StoreError(problem, hint=("run ", Run("doctor")), alternative=REMEDY)
 
