@@ -10,7 +10,6 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.exceptions import TyperException
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
@@ -28,15 +27,6 @@ class _Base:
     """What commands and groups have in common."""
 
     help: str | None
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse *args*; each error knows its context."""
-        try:
-            rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # of Typer's class
-        except TyperException as error:
-            error.ctx = ctx  # type: ignore[attr-defined]  # all errors of the parser have it
-            raise
-        return rest
 
     def get_short_help_str(self, limit: int = 0) -> str:
         """Return the summary, complete, as shells show it."""

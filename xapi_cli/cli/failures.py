@@ -54,7 +54,10 @@ def _as_xapi_error(error: BaseException) -> XapiError:
 
 def _usage_error(error: Any) -> UsageError:
     """Return the error for what Typer has refused; an argument may be a misplaced secret, so it is not repeated."""
-    context, message = error.ctx, printable(error.format_message()).rstrip(".").replace("int range", "whole number")
+    message = printable(error.format_message()).rstrip(".").replace("int range", "whole number")
+    message, context = message[:1].lower() + message[1:], error.ctx
+    if context is None:  # an option without its value, or a switch with one
+        return UsageError(message, hint="see `xapi --help`")
     see_help = f"see `{context.command_path} --help`"
     usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)[1:]))
     match type(error).__name__:  # the classes are in a private module
@@ -68,9 +71,9 @@ def _usage_error(error: Any) -> UsageError:
             return UsageError("missing argument", hint=f"usage: `{usage}`")
     if "unexpected extra argument" in message:
         return UsageError("unexpected argument", hint=f"usage: `{usage}`")
-    if "No such command" in message:
+    if "no such command" in message:
         return UsageError("unknown command", hint=see_help)
-    return UsageError(message[:1].lower() + message[1:], hint=see_help)
+    return UsageError(message, hint=see_help)
 
 
 def _is_closed_pipe(error: BaseException) -> bool:

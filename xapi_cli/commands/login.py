@@ -235,7 +235,7 @@ def _password(context: "Context", account: Account) -> tuple[str, str]:
 def _password_from_stdin(context: "Context") -> str:
     from xapi_cli.auth.passwords import first_line
 
-    stream = context.terminal.stdin()
+    stream = context.terminal.noted_stdin("the password")
     try:
         line = stream.readline(_MAX_LINE + 1) if stream else b""
     except OSError as error:

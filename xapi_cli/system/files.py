@@ -247,14 +247,9 @@ def writing(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise write_error(name, error) from error
-
-
-def write_error(name: str, error: OSError | ValueError) -> OutputError:
-    """Return the error for *error*, with which writing the file *name* has failed."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or "the name is not valid"
-    shown = printable(name) or "a file without a name"
-    return OutputError(f"{shown} cannot be written: {reason}", hint="choose another file")
+        reason = getattr(error, "strerror", None) or "the name is not valid"
+        shown = printable(name) or "a file without a name"
+        raise OutputError(f"{shown} cannot be written: {reason}", hint="choose another file") from error
 
 
 def _status(path: str) -> os.stat_result | None:

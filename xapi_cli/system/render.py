@@ -150,15 +150,6 @@ def exports(variables: "Mapping[str, str]", *, unset: "Iterable[str]" = ()) -> s
     return "\n".join([*lines, *(f"unset {name}" for name in unset)])
 
 
-def is_utf8(text: str) -> bool:
-    """Return whether *text*, from an argument, a variable or a path, was valid UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def encode_argument(text: str, subject: str) -> bytes:
     """Return *text* as UTF-8; bytes of an argument that are not valid UTF-8 are preserved (PEP 383).
 

@@ -64,13 +64,6 @@ class Terminal:
         if data:
             self._open_line = 1 if bytes(data[-1:]) != b"\n" and self._shares_stdout else None
 
-    def stdout_is(self, file: os.stat_result) -> bool:
-        """Return whether stdout is the regular *file*."""
-        if self._stdout is None:
-            return False
-        ours = os.fstat(self._stdout)
-        return stat.S_ISREG(ours.st_mode) and os.path.samestat(ours, file)
-
     # stderr
 
     def text(self, hint: Hint) -> str:
@@ -131,7 +124,7 @@ class Terminal:
         label = "" if level == "note" else f"{level}:"
         line = " ".join(filter(None, ("xapi:", label, self._shown(text))))
         if self.stderr_is_terminal:
-            line = wrapped(line, self.columns)
+            line = wrapped(line, _columns_of(2))
         style = self.stderr_style
         if style.enabled:
             line = style.commands(line).replace(label, style(color, label), 1) if label else style(color, line)
@@ -164,7 +157,7 @@ class Terminal:
         if self._progress is None:
             from xapi_cli.system.progress import Progress
 
-            self._progress = Progress(self._write_progress, lambda: self.columns, lambda: self._open_line is None)
+            self._progress = Progress(self._write_progress, lambda: _columns_of(2), lambda: self._open_line is None)
         return self._progress.during(activity)
 
     def waiting(self, host: str) -> "AbstractContextManager[object]":
@@ -220,11 +213,6 @@ class Terminal:
         return self._stdout is not None and stat.S_ISREG(os.fstat(self._stdout).st_mode)
 
     @property
-    def columns(self) -> int:
-        """The current width of stderr in columns, 80 if it is unknown."""
-        return _columns_of(2)
-
-    @property
     def stdout_columns(self) -> int:
         """The current width of stdout in columns, 80 if it is unknown."""
         return _columns_of(1)
@@ -276,13 +264,9 @@ class Terminal:
             if reply in ("y", "yes", "n", "no", ""):
                 return reply.startswith("y") if reply else default
 
-    def stdin(self) -> BinaryIO | None:
-        """Return stdin as a binary stream, None if it is closed."""
-        return standard_streams.open_stdin()
-
     def noted_stdin(self, what: str) -> BinaryIO | None:
-        """Return `stdin`; if it is a terminal, note that *what* is read from it."""
-        stream = self.stdin()
+        """Return stdin, None if it is closed; if it is a terminal, note that *what* is read from it."""
+        stream = standard_streams.open_stdin()
         if stream is not None and stream.isatty():
             self.note(f"reading {what} from the terminal; press Ctrl-D to end the input")
         return stream
