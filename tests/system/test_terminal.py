@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.program import Environ, Outcome, Xapi
 from xapi_cli.features.sandbox import MASTER, Sandbox
-from xapi_cli.system.progress import Activity, Lines, Pages, Progress, Transfer, Waiting, line
+from xapi_cli.system.progress import Activity, Progress, Transfer, Waiting, line
 
 ARGS = ("token", "status", "--base-url", "ftp://api.test")
 TEXT = "--base-url: the base URL has the scheme 'ftp', not http or https; write it like https://api.example.com"
@@ -87,31 +87,13 @@ def _old(activity: Activity, done: int = 0) -> Activity:
     return activity
 
 
-def _lines() -> Activity:
-    lines = Lines(1000)
-    lines.lines, lines.failed = 12_000, 3
-    return lines
-
-
-def _pages() -> Activity:
-    pages = Pages()
-    pages.items = 50
-    return pages
-
-
 @pytest.mark.parametrize(
     "activity, done, text",
     [
-        (
-            Transfer("received", 4096),
-            1024,
-            "25% received 1.0 KiB of 4.0 KiB, 102 bytes/s",
-        ),
+        (Transfer("received", 4096), 1024, "25% received 1.0 KiB of 4.0 KiB, 102 bytes/s"),
         (Transfer("received", 4096, 2048), 1024, "0:10 left"),
         (Transfer("sent", None), 1024, "sent 1.0 KiB, 102 bytes/s"),
         (Transfer("received", 100), 1024, "100% received 1.0 KiB of 100 bytes, 102 bytes/s"),  # more than was declared
-        (_lines(), 500, "12,000 lines, 1,200/s, 3 failed, 0:10 left"),
-        (_pages(), 2, "2 pages, 50 items, 5 items/s"),
         (Waiting("a\x1bb"), 0, "waiting for a\\x1bb, 10 s"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Activity) else None,

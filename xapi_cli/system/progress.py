@@ -32,16 +32,16 @@ class Activity:
         """Return the line at the time *now*, without the percentage."""
         raise NotImplementedError
 
-    def _rate(self, count: int, now: float) -> float:
+    def rate(self, count: int, now: float) -> float:
         """Return *count* per second since the start."""
         return count / max(now - self.started, 0.001)
 
-    def _remaining(self, now: float) -> str:
+    def remaining(self, now: float) -> str:
         """Return the remaining time at the present rate, or an empty text if it is unknown."""
-        rate = self._rate(self.done - self._first, now)
+        rate = self.rate(self.done - self._first, now)
         if not self.total or rate <= 0 or self.done > self.total:
             return ""
-        return f", {_duration((self.total - self.done) / rate)} left"
+        return f", {duration((self.total - self.done) / rate)} left"
 
 
 class Waiting(Activity):
@@ -58,35 +58,6 @@ class Waiting(Activity):
         return f"waiting for {self._host}, {now - self.started:.0f} s"
 
 
-class Attempts(Activity):
-    """The attempts to get the response that `--until` waits for."""
-
-    delay = 0.0
-
-    def text(self, now: float) -> str:
-        """Return the elapsed time and the number of attempts."""
-        return f"waiting for --until, {_duration(now - self.started)}, {self.count()}"
-
-    def count(self) -> str:
-        """Return the number of attempts as a text."""
-        return "1 attempt" if self.done == 1 else f"{self.done:,} attempts"
-
-
-class Pages(Activity):
-    """The pages of a response, and their *items*."""
-
-    items = 0
-
-    def text(self, now: float) -> str:
-        """Return the numbers of pages and items, and their rate."""
-        return f"{self.count()}, {self._rate(self.items, now):,.0f} items/s"
-
-    def count(self) -> str:
-        """Return the numbers of pages and items as a text."""
-        pages, items = "page" if self.done == 1 else "pages", "item" if self.items == 1 else "items"
-        return f"{self.done:,} {pages}, {self.items:,} {items}"
-
-
 class Transfer(Activity):
     """A transfer of *total* bytes, of which *done* were transferred earlier; *verb* says in which direction."""
 
@@ -96,21 +67,9 @@ class Transfer(Activity):
 
     def text(self, now: float) -> str:
         """Return the bytes, the rate and the remaining time."""
-        rate = size(int(self._rate(self.done - self._first, now)))
+        rate = size(int(self.rate(self.done - self._first, now)))
         total = f" of {size(self.total)}" if self.total else ""
-        return f"{self._verb} {size(self.done)}{total}, {rate}/s{self._remaining(now)}"
-
-
-class Lines(Activity):
-    """The lines of an input of *total* bytes, of which `done` bytes have ended; *failed* of the *lines* failed."""
-
-    lines = failed = retries = 0
-
-    def text(self, now: float) -> str:
-        """Return the numbers of lines, their rate and the remaining time."""
-        retries = f", {self.retries:,} retried" if self.retries else ""
-        lines = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}"
-        return f"{lines}, {self._rate(self.lines, now):,.0f}/s, {self.failed:,} failed{retries}{self._remaining(now)}"
+        return f"{self._verb} {size(self.done)}{total}, {rate}/s{self.remaining(now)}"
 
 
 AnyActivity = TypeVar("AnyActivity", bound=Activity)
@@ -176,7 +135,8 @@ def line(activity: Activity, now: float, columns: int) -> str:
     return text.lstrip()[:columns]
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return *seconds* as minutes and seconds, or hours, minutes and seconds."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -23,13 +23,13 @@ from xapi_cli.http import retry
 from xapi_cli.http.send import Call
 from xapi_cli.request.status_errors import reason
 from xapi_cli.system.files import Replacement, writing
+from xapi_cli.system.progress import Activity
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import counted, printable
 from xapi_cli.system.style import color_of_status, wrapped
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
-    from xapi_cli.system.progress import Lines
     from xapi_cli.system.terminal import Terminal
 
 _MAX_NAMED = 10  # lines
@@ -171,15 +171,25 @@ def _size_of(source: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _progress(source: BinaryIO, terminal: "Terminal", stack: ExitStack) -> "Lines | None":
+class Lines(Activity):
+    """The lines of an input of *total* bytes, of which `done` bytes have ended; *failed* of the *lines* failed."""
+
+    lines = failed = retries = 0
+
+    def text(self, now: float) -> str:
+        """Return the numbers of lines, their rate and the remaining time."""
+        retries = f", {self.retries:,} retried" if self.retries else ""
+        rate = f"{self.rate(self.lines, now):,.0f}/s"
+        return f"{counted(self.lines, 'line')}, {rate}, {self.failed:,} failed{retries}{self.remaining(now)}"
+
+
+def _progress(source: BinaryIO, terminal: "Terminal", stack: ExitStack) -> Lines | None:
     if not terminal.shows_progress or source.isatty():
         return None
-    from xapi_cli.system.progress import Lines
-
     return stack.enter_context(terminal.during(Lines(_size_of(source))))
 
 
-def _show(progress: "Lines", position: int, tally: Tally, in_flight: int) -> None:
+def _show(progress: Lines, position: int, tally: Tally, in_flight: int) -> None:
     progress.lines, progress.failed, progress.retries = tally.lines, tally.failed, tally.retries
     progress.done = position * tally.lines // max(1, tally.lines + in_flight)
 

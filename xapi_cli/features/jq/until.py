@@ -8,8 +8,8 @@ from xapi_cli.errors import NetworkError, TimeoutExpired
 from xapi_cli.http import retry
 from xapi_cli.request.body.spool import Spool
 from xapi_cli.request.output import decoded
-from xapi_cli.system.progress import Attempts
-from xapi_cli.system.render import decimal
+from xapi_cli.system.progress import Activity, duration
+from xapi_cli.system.render import counted, decimal
 
 if TYPE_CHECKING:
     from xapi_cli.features.jq.filter import Filter
@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 600.0  # seconds
 _REJECTED = (b"false", b"null")
+
+
+class Attempts(Activity):
+    """The attempts to get the response that is waited for."""
+
+    delay = 0.0
+
+    def text(self, now: float) -> str:
+        """Return the elapsed time and the number of attempts."""
+        return f"waiting for --until, {duration(now - self.started)}, {self.count()}"
+
+    def count(self) -> str:
+        """Return the number of attempts as a text."""
+        return counted(self.done, "attempt")
 
 
 def poll(sending: Any, condition: "Filter", every: float) -> None:

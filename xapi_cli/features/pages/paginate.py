@@ -14,8 +14,8 @@ from xapi_cli.request.json_values import InvalidValue, JsonReader, check, loads,
 from xapi_cli.request.media_types import utf8
 from xapi_cli.request.output import decoded
 from xapi_cli.request.status_errors import status_error
-from xapi_cli.system.progress import Pages as Progress
-from xapi_cli.system.render import printable, shortened
+from xapi_cli.system.progress import Activity
+from xapi_cli.system.render import counted, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,20 @@ _MAX_VALUES = 5_000_000  # of a page, which take more memory than their text
 # A link of the Link header and its parameters (RFC 8288), of which each value is quoted or not.
 _LINK = re.compile(r'<([^<>]*+)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)')
 _PARAMETER = re.compile(r';\s*([^\s=;]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^\s;]*))')
+
+
+class Progress(Activity):
+    """The pages of a response, and their *items*."""
+
+    items = 0
+
+    def text(self, now: float) -> str:
+        """Return the numbers of pages and items, and their rate."""
+        return f"{self.count()}, {self.rate(self.items, now):,.0f} items/s"
+
+    def count(self) -> str:
+        """Return the numbers of pages and items as a text."""
+        return f"{counted(self.done, 'page')}, {counted(self.items, 'item')}"
 
 
 class Pages:
