@@ -138,7 +138,7 @@ class Replacement:
     def __init__(self, name: str | Path, *, mode: int = 0o666, is_own: bool = False, sync: bool = False) -> None:
         self.name, self._mode, self._is_own, self._sync = str(name), mode, is_own, sync
         self._target = os.path.realpath(name)  # a symbolic link stays
-        self._is_direct = False  # whether the target is not a regular file
+        self.is_direct = False  # whether the target is not a regular file
         self._new: str | None = None  # the path of the new file, if it has one
 
     def open(self) -> None:
@@ -148,7 +148,7 @@ class Replacement:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if number is not None or (old is not None and not stat.S_ISREG(old.st_mode)):
             descriptor = os.open(self.name, os.O_WRONLY) if number is None else os.dup(number)
-            self.file, self._is_direct = open(descriptor, "wb", buffering=0), True  # noqa: SIM115 - `close` does
+            self.file, self.is_direct = open(descriptor, "wb", buffering=0), True  # noqa: SIM115 - `close` does
             return
         if old is not None and not os.access(self._target, os.W_OK):
             raise PermissionError(errno.EACCES, "the file is read-only")
@@ -168,14 +168,14 @@ class Replacement:
 
     def write(self, data: bytes) -> None:
         """Write all of *data*, even to a pipe that does not block."""
-        if self._is_direct:
+        if self.is_direct:
             write_all(self.file.fileno(), data)
         else:
             self.file.write(data)
 
     def commit(self) -> None:
         """Put the content in place and close the file."""
-        if not self._is_direct:
+        if not self.is_direct:
             self.file.flush()
             put_in_place(self.file, self._new, self._target, keep_owner=not self._is_own, sync=self._sync)
             self._new = None

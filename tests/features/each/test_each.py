@@ -173,6 +173,18 @@ def test_what_cannot_be_sent_is_named(
     assert code == 6 or sandbox.requests == 0
 
 
+@pytest.mark.parametrize("args", [(), ("--items", "items")])
+def test_a_list_without_content_has_no_rows_and_a_device_stays(
+    xapi: Xapi, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    (tmp_path / "device").symlink_to("/dev/null")
+    with Server([request(), send(b"HTTP/1.1 204 No Content\r\n\r\n")]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        outcome = xapi("each", "--list", "/l", *args, "/d/{id}", "--failed", str(tmp_path / "device"), env=env)
+
+    assert (outcome, (tmp_path / "device").exists()) == (Outcome(0), True)
+
+
 def test_no_rows_are_success_and_with_fields_the_header_is_printed(xapi: Xapi, sandbox: Sandbox) -> None:
     assert xapi("each", "/d/{id}", input="[]", env=sandbox.settings) == Outcome(0)
     table = xapi("each", "/d/{id}", "--csv", "--fields", "id,name", input="[]", env=sandbox.settings)

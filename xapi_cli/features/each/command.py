@@ -136,8 +136,7 @@ def each(
             source = lines.blocks(lines.open_input(from_, terminal, stack))
             found, date = rows(source, takes_lines=template.takes_lines, needed=template.names, items=items_), ""
         else:
-            body, date = listing.fetched(context, runner, list_, last_run, items_, stack)
-            found = listing.rows_of(body, items_)
+            found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
         requests = resolved(found, template, resolve)
         write = terminal.write if file is None else partial_(_write, file)
         table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
@@ -229,7 +228,7 @@ class _Rejects:
         with suppress(UsageError):  # of the rest of the input
             for task in runner.unsent():
                 self.add(task.source)
-        if self.count:
+        if self.count or self._file.is_direct:
             _commit(self._file)
         else:
             self._file.close()

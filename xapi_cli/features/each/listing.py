@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))?", re.ASCII)
 _MAX_SIZE = 10_000  # bytes of FILE
 _IN_MEMORY = 10 * 2**20  # bytes of the list
+_NO_CONTENT = 204
 
 
 class LastRun(NamedTuple):
@@ -112,10 +113,11 @@ def _locked(file: str, state: StateDirectory) -> Iterator[int | None]:
 
 def fetched(
     context: "Context", runner: Runner, path: str, since: LastRun | None, items: str | None, stack: ExitStack
-) -> tuple[Spool, str]:
-    """Return the list at *path*, complete and checked, and the server's time when it was asked for, if *since*.
+) -> tuple[Iterator[Row], str]:
+    """Return the rows of the list at *path*, and the server's time when it was asked for, if *since*.
 
-    With *items*, it is the array in that field. Raises ExpectationFailed, and the error for the status.
+    The list is complete and checked. With *items*, it is the array in that field. Raises ExpectationFailed, and the
+    error for the status.
     """
     query = [(since.name, since.text)] if since is not None and since.text else []
     asked = time.monotonic()
@@ -125,14 +127,15 @@ def fetched(
     stack.callback(body.close)
     if error := status_error(outcome, runner.tokens, body=body.read(0)):
         raise error
-    if not body.length and response.status == 204:
-        body.append(b"[]")
-    for _ in rows_of(body, items):
+    date = "" if since is None else _server_time(response.headers.get("Date"), came - asked)
+    if response.status == _NO_CONTENT:
+        return iter(()), date
+    for _ in _rows(body, items):
         pass
-    return body, "" if since is None else _server_time(response.headers.get("Date"), came - asked)
+    return _rows(body, items), date
 
 
-def rows_of(body: Spool, items: str | None) -> Iterator[Row]:
+def _rows(body: Spool, items: str | None) -> Iterator[Row]:
     """Yield the rows in *body*, a list; raises ExpectationFailed."""
     kind = (body.content_type or "").lower()
     what = "the list" if "json" in kind else f"the list ({printable(described(body.read(0), kind))})"
