@@ -275,6 +275,8 @@ def request_options() -> dict[str, Flag]:
 def prepare(plan: Any, values: Mapping[str, Any]) -> None:
     """Let each feature of which *values* has an option that was given prepare *plan*."""
     for feature in FEATURES.values():
+        if not feature.options:
+            continue
         given = [flag.names[0] for name, flag in feature.options.items() if values[name] not in (None, False, (), [])]
         if given:
             plan.given += given

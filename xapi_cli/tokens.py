@@ -8,6 +8,7 @@ define. What its repr must not show is left out there.
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 from xapi_cli.errors import StoreError
@@ -22,8 +23,9 @@ def is_access_token(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text and bool(text)
 
 
+@cache
 def sha256(text: str) -> str:
-    """Return the SHA-256 digest of *text* in hexadecimal."""
+    """Return the SHA-256 digest of *text*, which is not secret, in hexadecimal."""
     import hashlib  # loads OpenSSL
 
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -267,7 +267,7 @@ def test_old_files_are_removed(tmp_path: Path) -> None:
         file_at(tmp_path / name).replace(b"")
         os.utime(tmp_path / name, times=(0, time.time() - age))
     StateDirectory(tmp_path).remove_old(r".*\.old", 60)
-    assert [file.name for file in StateDirectory(tmp_path).files(".*")] == ["c.old", "other"]
+    assert [file.path.name for file in StateDirectory(tmp_path).files(".*")] == ["c.old", "other"]
 
 
 def test_the_home_directory_is_never_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,6 @@ def _read(file: StateFile) -> tuple[Identity, list[KnownStore]] | None:
         entry: Any = json.loads(file.read(limit=_LIMIT) or b"")
         identity = Identity(entry["base_url"], entry["username"])
         stores = [KnownStore(str(each["storage"]), dict(each["place"])) for each in entry["stores"]]
-        if file.name == f"{identity.key}.json":
+        if file.path.name == f"{identity.key}.json":
             return identity, stores
     return None

@@ -300,7 +300,7 @@ class StateDirectory:
 
     def file(self, name: str) -> "StateFile":
         """Return the file *name* in this directory."""
-        return StateFile(self, name)
+        return StateFile(self, self.path / name)
 
     def lock_file(self, name: str) -> "StateFile":
         """Return the file of the lock *name*, which is in the directory of all locks."""
@@ -340,15 +340,10 @@ class StateDirectory:
 
 
 class StateFile(NamedTuple):
-    """The file *name* in *directory*, which only the owner can access; every OSError propagates."""
+    """The file at *path* in *directory*, which only the owner can access; every OSError propagates."""
 
     directory: StateDirectory
-    name: str
-
-    @property
-    def path(self) -> Path:
-        """The path."""
-        return self.directory.path / self.name
+    path: Path
 
     def read(self, *, limit: int) -> bytes | None:
         """Return at most *limit* + 1 bytes of the file, or None if it does not exist."""
@@ -386,7 +381,7 @@ class StateFile(NamedTuple):
 
     def remove(self) -> bool:
         """Remove the file, and the replacements that killed writers left; return whether it existed."""
-        for unfinished in self.directory.files(re.escape(f".{self.name[:_MAX_BASE]}.") + r"[0-9a-f]{16}\.new"):
+        for unfinished in self.directory.files(re.escape(f".{self.path.name[:_MAX_BASE]}.") + r"[0-9a-f]{16}\.new"):
             with suppress(OSError):
                 unfinished.path.unlink()
         try:

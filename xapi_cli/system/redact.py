@@ -41,11 +41,12 @@ class Redactor:
     def add(self, *secrets: str | None) -> None:
         """Redact *secrets* as they are, in JSON and percent-encoded; None and very short ones are ignored."""
         for secret in secrets:
-            if secret and len(secret) >= _MIN_LENGTH:
-                data, in_json = _as_bytes(secret), _as_bytes(secret.replace("\\", "\\\\").replace('"', '\\"'))
-                self._secrets |= {data, in_json, quote(data, safe="").encode()}
-                plain = {each.replace(b"+", b" ") for each in (data, in_json)} | {_decoded(data), _decoded(in_json)}
-                self._plain |= {each for each in plain if len(each) >= _MIN_LENGTH}
+            if not secret or len(secret) < _MIN_LENGTH:
+                continue
+            for text in {secret, secret.replace("\\", "\\\\").replace('"', '\\"')}:
+                data = _as_bytes(text)
+                self._secrets |= {data, quote(data, safe="").encode()}
+                self._plain |= {each for each in (data.replace(b"+", b" "), _decoded(data)) if len(each) >= _MIN_LENGTH}
 
     def redact(self, text: str) -> str:
         """Return *text* with all known secrets replaced by `***`, however their characters are encoded.
