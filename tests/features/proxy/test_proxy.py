@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -230,6 +231,22 @@ def test_what_is_refused_does_not_reach_the_api(xapi: Xapi, given: bytes) -> Non
         assert status in {400, 401, 403, 421, 501}
         assert json.loads(reply.partition(b"\r\n\r\n")[2])["message"].startswith("xapi proxy: ")
         assert server.received == []
+
+
+@pytest.mark.parametrize(("body", "is_complete"), [("5\r\nhello\r\n0\r\n\r\n", True), ("6\r\nhello", False)])
+def test_the_end_of_the_connection_is_the_end_of_a_response_for_http_1_0(
+    xapi: Xapi, body: str, is_complete: bool
+) -> None:
+    reply = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}".encode()
+    with Server([request(), send(reply)]) as server, proxy(xapi, bearing(server)) as running:
+        host, port = running.address
+        curl = ["curl", "-sS", "--http1.0", f"http://{host}:{port}/a", "-H"]
+        found = subprocess.run(
+            [*curl, f"Authorization: Bearer {running.settings['XAPI_TOKEN']}"], capture_output=True, check=False
+        )
+
+    assert (found.returncode == 0) is is_complete
+    assert found.stdout == b"hello" or not is_complete  # a reset may discard what curl has not read
 
 
 def test_read_only_mode_of_a_profile_applies_unless_write_is_given(xapi: Xapi, sandbox: Sandbox) -> None:

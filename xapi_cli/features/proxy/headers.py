@@ -65,7 +65,8 @@ def _framing(response: Response, request: RequestHead) -> bytes:
     length = response.headers.get("Content-Length")
     if length and not response.headers.get("Transfer-Encoding") and response.status != 204:
         return b"Content-Length: %d\r\n" % int(length.partition(",")[0])  # the transport has checked it
-    return b"" if request.method == "HEAD" or response.status in (204, 304) else _CHUNKED
+    has_no_body = request.method == "HEAD" or response.status in (204, 304)
+    return b"" if has_no_body or request.is_http_1_0 else _CHUNKED  # HTTP/1.0: the end of the connection
 
 
 def _rewritten(value: bytes, origin: str, request: RequestHead, *, has_links: bool) -> bytes:

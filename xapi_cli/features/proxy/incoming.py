@@ -17,7 +17,7 @@ from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE, TLS_RECORDS
 from xapi_cli.request.body.spool import Body, Spool
 
 BLOCK = 65_536
-_REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.1\r\n" % TOKEN.encode())
+_REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % TOKEN.encode())
 _END = b"\r\n\r\n"
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _MAX_LINE = 4096  # bytes of a line between chunks, or of a trailer
@@ -48,11 +48,12 @@ class RequestHead(NamedTuple):
     target: str
     fields: tuple[tuple[bytes, bytes], ...]
     length: int | None
+    is_http_1_0: bool  # such a client, as nginx and ab are by default, gets each response on a connection of its own
 
     @property
     def persists(self) -> bool:
         """Whether another request may follow on the connection."""
-        return b"close" not in self.listed(b"connection")
+        return not self.is_http_1_0 and b"close" not in self.listed(b"connection")
 
     @property
     def expects_continue(self) -> bool:
@@ -85,6 +86,8 @@ class Input:
                 raise InvalidRequest("the request line and headers are too long", 431)
             if self.buffer.startswith(TLS_RECORDS):
                 raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
+            if b"\n\n" in self.buffer:
+                raise InvalidRequest("a line does not end with CRLF")
             if size and expires is None:
                 expires = time.monotonic() + self._timeout
             if not self._receive(None if expires is None else expires - time.monotonic()):
@@ -132,7 +135,7 @@ class Input:
 def _parsed(text: bytes) -> RequestHead:
     line = _REQUEST_LINE.match(text)
     if line is None:
-        raise InvalidRequest("the request line is not valid, or not that of HTTP/1.1")
+        raise InvalidRequest("the request line is not valid")
     fields = []
     at, end = line.end(), len(text) - 2
     while at < end:
@@ -150,7 +153,10 @@ def _parsed(text: bytes) -> RequestHead:
     values = dict(zip(names, (value for _, value in fields), strict=True))
     if b"host" not in values:
         raise InvalidRequest("the header Host is missing")
-    return RequestHead(line[1].decode("ascii"), line[2].decode("ascii"), tuple(fields), _length(values))
+    method, target, is_http_1_0 = line[1].decode("ascii"), line[2].decode("ascii"), line[3] == b"0"
+    if is_http_1_0 and b"transfer-encoding" in values:
+        raise InvalidRequest("an HTTP/1.0 request has a Transfer-Encoding")
+    return RequestHead(method, target, tuple(fields), _length(values), is_http_1_0)
 
 
 def _length(values: dict[bytes, bytes]) -> int | None:

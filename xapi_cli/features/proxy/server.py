@@ -204,6 +204,8 @@ class _Connection:
             for block in response.chunks():
                 self._socket.sendall(chunk(block) if is_chunked else block)
         except XapiError:  # the response is truncated, and is so for the client
+            if head.is_http_1_0:
+                self._reset_at_close()
             return False
         if is_chunked:
             self._socket.sendall(LAST_CHUNK)
