@@ -6,12 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from tests.support.forks import Forks
 from tests.support.pages import (
-    PAGES,
-    README,
     TEXTS,
     blocks_of,
     cells,
@@ -110,22 +107,6 @@ def test_the_surface_lists_what_a_script_can_depend_on(forks: Forks | None) -> N
     assert SURFACE.read_text().splitlines() == surface(forks).splitlines(), "run `make docs`; see docs/dev/extending.md"
 
 
-# dependencies
-
-
-def test_every_dependency_has_a_row() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [
-        *project["dependencies"],
-        *(line for extra in project["optional-dependencies"].values() for line in extra),
-    ]
-    first_cells = {
-        name for page in TEXTS.values() for name in re.findall(r"^\| `?([\w-]+)`?[^|\n]* \|", page, re.MULTILINE)
-    }
-
-    assert {Requirement(line).name for line in wanted} <= first_cells
-
-
 # links
 
 
@@ -145,20 +126,6 @@ def test_every_link_has_a_target(page: str) -> None:
         if not path.is_file() or (anchor and anchor not in anchors(path.read_text())):
             broken.append(target)
     assert broken == []
-
-
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    reached, queue = set(), [README]
-    while queue:
-        path = queue.pop().resolve()
-        if path in reached or path.suffix != ".md":
-            continue
-        reached.add(path)
-        queue += [
-            path.parent / target.partition("#")[0]
-            for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
-        ]
-    assert [path.name for path in PAGES if path.resolve() not in reached] == []
 
 
 @every_page

@@ -2,14 +2,10 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from tests.fuzz.mutations import mutated
-from xapi_cli.store.file import FileStore
-from xapi_cli.store.protocol import StoreOptions
-from xapi_cli.system.files import StateDirectory
 from xapi_cli.tokens import Identity, Record, Token, decode_record, encode_record
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -24,24 +20,9 @@ RECORDS = [
 ]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example rewrites its file
 @given(mutated(RECORDS))
-def test_any_file_content_is_a_valid_token_or_none(tmp_path: Path, data: bytes) -> None:
-    store = FileStore(StoreOptions(StateDirectory(tmp_path), {}, print))
-    if not (tmp_path / "tokens").exists():
-        store.write(ME, Record(TOKEN))
-    (path,) = (tmp_path / "tokens").iterdir()
-    path.write_bytes(data)
-
-    _check(store.read(ME))
-
-
-@given(mutated(RECORDS))
-def test_any_keyring_content_is_a_valid_token_or_none(data: bytes) -> None:
-    _check(decode_record(ME, data.decode("utf-8", "surrogateescape")))
-
-
-def _check(record: Record | None) -> None:
+def test_any_content_of_a_store_is_a_valid_token_or_none(data: bytes) -> None:
+    record = decode_record(ME, data.decode("utf-8", "surrogateescape"))
     if record is not None:
         assert record.token.access_token
         assert all("!" <= char <= "~" for char in record.token.access_token)
