@@ -41,18 +41,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 def load(path: Path) -> Config:
     """Return the contents of the config file *path*; raise UsageError, which names the place, for any error in it."""
-    import tomllib
-
-    text = _read_text(path)
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # Python limits the digits of an integer
-        invalid = UsageError(f"{_shown(path)} is not valid TOML: {printable(str(error))}", hint=_HINT)
-        found = re.search(r"\(at line (\d+)", str(error))  # there is no attribute before Python 3.14
-        raise (invalid.concerning(line=int(found[1])) if found else invalid) from error
-    for problem, what_to_do in _problems(document):
-        raise UsageError(f"{_shown(path)}: {printable(problem)}", hint=printable(what_to_do))
-    return _contents(document)
+    return _config(path, _read_text(path))
 
 
 @contextmanager
@@ -73,8 +62,8 @@ def editing(path: Path, *, lock: "files.StateFile | None" = None) -> Iterator["D
         if lock is not None:
             with suppress(LockTimeout, LockUnavailable):
                 stack.enter_context(locked(lock, timeout=_LOCK_TIMEOUT))
-        load(path)  # never edit a file that is not valid
         given = _read_text(path)
+        _config(path, given)  # never edit a file that is not valid
         end = "\r\n" if "\r\n" in given else "\n"  # as some editors on Windows write lines
         before = given.replace("\r\n", "\n")
         if before and not before.endswith("\n"):
@@ -172,6 +161,21 @@ def _detach_comments(profile: Any) -> "list[tuple[Key | None, Item]]":
         while (body := profile.value.body) and body[-1][0] is None:
             taken.insert(0, body.pop())
     return taken
+
+
+def _config(path: Path, text: str) -> Config:
+    """Return the contents of the config file *path* with this *text*; raises UsageError."""
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # Python limits the digits of an integer
+        invalid = UsageError(f"{_shown(path)} is not valid TOML: {printable(str(error))}", hint=_HINT)
+        found = re.search(r"\(at line (\d+)", str(error))  # there is no attribute before Python 3.14
+        raise (invalid.concerning(line=int(found[1])) if found else invalid) from error
+    for problem, what_to_do in _problems(document):
+        raise UsageError(f"{_shown(path)}: {printable(problem)}", hint=printable(what_to_do))
+    return _contents(document)
 
 
 def _contents(document: Mapping[str, Any]) -> Config:
