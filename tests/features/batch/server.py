@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -29,7 +28,6 @@ class Reply(NamedTuple):
     body: bytes = b'{"ok":true}'
     status: int = 200
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
-    between: Callable[[], object] = lambda: None  # response headers and body
 
 
 class Api(HandlerServer):
@@ -52,8 +50,6 @@ class Api(HandlerServer):
         self.counts: Counter[str] = Counter()  # by path, responses other than 401
         self.rejected = 0
         self.requests: list[ReceivedRequest] = []
-        self.under_way = 0
-        self.most_under_way = 0
         self.login_status = 200
 
     @property
@@ -95,16 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/x-api/token":
             self._login()
             return
-        api = self.server
-        with api.lock:
-            api.under_way += 1
-            api.most_under_way = max(api.most_under_way, api.under_way)
-            api.requests.append(received)
-        try:
-            reply = self._reply_to(received)
-        finally:
-            with api.lock:
-                api.under_way -= 1  # before the client can have the reply and send the next request
+        with self.server.lock:
+            self.server.requests.append(received)
+        reply = self._reply_to(received)
         if reply is None:
             self.close_connection = True
             self.connection.close()
@@ -139,20 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
-        self.wfile.flush()
-        reply.between()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
-
-
-def slowly(seconds: float) -> Callable[[ReceivedRequest], Reply]:
-    """Respond after a delay in seconds."""
-
-    def response(received: ReceivedRequest) -> Reply:
-        time.sleep(seconds)
-        return Reply()
-
-    return response
 
 
 def jsonl(*lines: Any) -> str:

@@ -124,17 +124,6 @@ def test_a_non_blocking_stdin_without_data_is_not_the_end_of_the_input(xapi: Xap
         assert process.wait() == 0
 
 
-def test_other_commands_do_not_import_the_batch_package(xapi: Xapi) -> None:
-    with Api(open_to_all=True) as api:
-        env = api.settings | {"XAPI_TOKEN": "t", "PYTHONPROFILEIMPORTTIME": "1"}
-        request = xapi("request", "/", env=env)
-        own = xapi("batch", input=paths(1), env=env)
-
-    assert re.findall(r"xapi_cli\.features\.batch\S*", request.err) == []
-    assert "xapi_cli.features.batch.runner" in own.err
-    assert re.findall(r"\| +(asyncio|httpx|rich|keyring|logging)$", own.err, re.MULTILINE) == []
-
-
 # the exit code
 
 
@@ -158,14 +147,6 @@ def test_failures_have_kinds(xapi: Xapi) -> None:
     assert (silent.code, out_lines(silent.out)[0]["error"]["kind"]) == (12, "timeout")
     assert (gone.code, "connection refused" in gone.out) == (11, True)
     assert "within 1 s" in silent.out
-
-
-def test_fail_fast_sends_nothing_after_a_failed_line(xapi: Xapi) -> None:
-    with Api(lambda received: Reply(status=404 if received.path == "/n/5" else 200)) as api:
-        code, lines, err = batch(xapi, api, "--fail-fast", "-j", "1", input=paths(50))
-
-    assert (code, numbers(lines), len(api.requests)) == (4, [1, 2, 3, 4, 5, 6], 6)
-    assert "; no more lines were sent (--fail-fast)" in err
 
 
 # requests

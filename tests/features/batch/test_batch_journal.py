@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.features.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths, slowly
+from tests.features.batch.server import Api, ReceivedRequest, Reply, batch, jsonl, out_lines, paths
 from tests.support.program import PROGRAM, Xapi
 
 
@@ -139,7 +139,7 @@ def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, t
     count, rng = 1000, random.Random(5)
     (tmp_path / "in").write_text(paths(count))
     printed: set[int] = set()
-    with Api(slowly(0.002)) as api:
+    with Api() as api:
         args = ("batch", "-j", "8", "--journal", str(tmp_path / "j"), str(tmp_path / "in"))
         for _ in range(10):
             out, before = tmp_path / "out", dict(api.counts)
@@ -186,6 +186,7 @@ def test_fail_fast_stops_at_a_failure_in_the_journal(xapi: Xapi, tmp_path: Path)
 
     assert ([len(each[1]) for each in (first, second, whole)], first[0], second[0]) == ([6, 6, 20], 4, 4)
     assert set(api.counts.values()) == {1}
+    assert "; no more lines were sent (--fail-fast)" in first[2]
 
 
 def test_no_secret_is_in_the_journal(xapi: Xapi, tmp_path: Path) -> None:
