@@ -63,7 +63,7 @@ def test_lines_appear_as_they_arrive(xapi: Xapi) -> None:
         assert process.stdout
         assert process.stdout.readline() == b'{"id":1}\n'
         seen.set()
-        assert process.communicate(timeout=30) == (b"[]", b"")
+        assert process.communicate() == (b"[]", b"")
 
 
 def _chunked(data: bytes, *, whole: bool) -> bytes:
@@ -183,7 +183,7 @@ def test_a_full_disk_exits_with_14_and_leaves_the_file_unchanged(xapi: Xapi, sma
     with Server([request(), send(response("200 OK", b"x" * 3_000_000))]) as server:
         args = ["request", "/", "-o", str(small_disk.directory / "out")]
         process = xapi.start(*args, env=bearing(server), argv=small_disk.argv)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
 
     assert (process.returncode, out) == (14, b"")
     assert _FULL.sub("full", err.decode()) == (
@@ -196,7 +196,7 @@ def test_a_request_body_that_cannot_be_spooled_exits_with_14(xapi: Xapi, small_d
     with Server([request(), send(OK)]) as server:
         env = bearing(server) | {"TMPDIR": str(small_disk.directory)}
         process = xapi.start("request", "/", "-d", "@-", stdin=subprocess.PIPE, env=env, argv=small_disk.argv)
-        _, err = process.communicate(b"x" * 8_000_000, timeout=20)
+        _, err = process.communicate(b"x" * 8_000_000)
 
     assert (process.returncode, server.received) == (14, [])
     assert _FULL.sub("full", err.decode()) == (
@@ -213,7 +213,7 @@ def test_an_interrupted_download_leaves_the_old_file(xapi: Xapi, tmp_path: Path,
         if end != "reset":
             wait_until(lambda: any(path.stat().st_size for path in tmp_path.glob(".out.*.new")))
             process.send_signal(signal.Signals[end])
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate()
 
     assert (process.returncode, out) == (code, b"")
     assert err.count(b"\n") == (1 if end == "reset" else 0)

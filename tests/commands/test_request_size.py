@@ -37,7 +37,7 @@ def _run(
             process.stdin.write(stdin)
         process.stdin.close()
         process.stdin = None
-    _, err = process.communicate(timeout=600)
+    _, err = process.communicate()
     return process.returncode, int(peak.read_text()), err.decode()
 
 

@@ -81,7 +81,7 @@ def test_a_request_without_a_password_source_fails_before_stdin_is_read(xapi: Xa
     with Server([serve(OK)]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me"}
         process = xapi.start("request", "/a", *args, stdin=reading, env=env)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate()
 
     assert (process.returncode, out, err.count(b"\n"), server.received) == (10, b"", 1, [])
     assert err.startswith(b"xapi: error: not logged in as me at ")

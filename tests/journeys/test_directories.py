@@ -84,7 +84,7 @@ def test_everything_written_is_private_even_with_an_open_umask(xapi: Xapi, sandb
         (("logout",), {}, 0),
     ):
         process = xapi.start(*args, env=env, argv=argv)
-        process.communicate(timeout=30)
+        process.communicate()
         assert process.returncode == code
     paths = [path for root in (xapi.state, xapi.config) for path in (root, *root.rglob("*"))]
     assert {_mode(path) for path in paths if path.is_dir()} == {0o700}
@@ -105,7 +105,7 @@ def test_keyring_is_not_used_where_others_could_write_its_configuration(xapi: Xa
         "except NoBackend as error: print(error)"
     )
     env = {"XDG_CONFIG_HOME": "." if how == "relative" else str(xapi.home)}
-    out, err = xapi.start("-c", code, env=env, argv=(sys.executable,)).communicate(timeout=30)
+    out, err = xapi.start("-c", code, env=env, argv=(sys.executable,)).communicate()
     message = {"relative": b"current directory", "everyone's": b"other users can write", "another user's": b"belongs"}
     assert (out.count(message[how]), out.count(b"--storage file"), err) == (1, 1, b"")
 

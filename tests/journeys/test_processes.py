@@ -48,7 +48,7 @@ class Completed:
     """The outcome of a process."""
 
     def __init__(self, process: Process) -> None:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate()
         self.code, self.out, self.err = process.returncode, out.decode(), err.decode()
 
 
@@ -221,7 +221,7 @@ def test_a_login_stores_nothing_after_a_concurrent_logout(
             time.sleep(0.01)
         before = sandbox.login_attempts  # one that begins while the logout ends may follow it, and is stored
         assert xapi("logout", env=env).code == 0
-        message = [process.communicate(timeout=60)[1].decode() for process in racing]
+        message = [process.communicate()[1].decode() for process in racing]
         stored = xapi("token", "show", "--no-login", env=env).code == 0
         if sandbox.login_attempts == before:
             assert not stored, message

@@ -90,7 +90,7 @@ def test_a_shell_that_evaluates_the_env_format_uses_that_token_instead_of_the_fi
         xapi token show
     """
     shell = xapi.start(script, argv=("sh", "-c"), env={**env, "FILE": str(token_file)})
-    out, err = shell.communicate(timeout=60)
+    out, err = shell.communicate()
     assert (shell.returncode, err) == (0, b"")
     assert out.endswith(b"\nnew-token\n")
 

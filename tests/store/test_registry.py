@@ -20,7 +20,7 @@ def env(xapi: Xapi, sandbox: Sandbox) -> Environ:
 def run(xapi: Xapi, *args: str, env: Environ) -> Outcome:
     """Run the program with the rows of `toy` in a new interpreter."""
     process = xapi.start(str(TOY), *args, argv=(str(PYTHON),), env=env)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate()
     return Outcome(process.returncode, out.decode(), err.decode())
 
 

@@ -204,7 +204,7 @@ def test_an_interrupted_download_is_kept(xapi: Xapi, out: Path, number: int, cod
     with Files() as files:
         with stopped(xapi, files, out) as process:
             process.send_signal(number)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate()
         assert (process.returncode, err) == (code, b"")
         assert download(xapi, files, out) == Outcome(0)
 
@@ -229,7 +229,7 @@ def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out:
             process = xapi.start("request", "/data", "-o", str(out), "--continue", env=files.settings)
             assert is_reached.wait(30)
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+            process.wait()
         files.before_block = lambda sent: None
         assert download(xapi, files, out).code == 0
 

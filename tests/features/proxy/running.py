@@ -57,7 +57,7 @@ def proxy(xapi: Xapi, env: Mapping[str, str], *args: str, argv: Sequence[str] = 
     process, settings = start(xapi, env, *(args or ("--port", "0")), argv=argv)
     yield Proxy(process, settings)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate()
     assert (process.returncode, out, TOKEN.encode() in err) == (0, b"", False), err
 
 

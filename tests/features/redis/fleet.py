@@ -35,7 +35,7 @@ def ended(processes: list[Process]) -> list[Outcome]:
     """Wait until the processes have ended and return their outcomes."""
     outcomes = []
     for process in processes:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate()
         outcomes.append(Outcome(process.returncode, out.decode(), err.decode()))
     return outcomes
 

@@ -11,5 +11,5 @@ from xapi_cli.features.sandbox import Sandbox
 
 @pytest.fixture
 def client(sandbox: Sandbox) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=sandbox.base_url, trust_env=False, verify=NO_TLS) as client:
+    with httpx.Client(base_url=sandbox.base_url, trust_env=False, verify=NO_TLS, timeout=60) as client:
         yield client

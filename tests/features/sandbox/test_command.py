@@ -28,7 +28,7 @@ def test_the_sandbox_prints_shell_assignments_and_serves(xapi: Xapi) -> None:
         "XAPI_SANDBOX_MEMBER_USERNAME": MEMBER.email,
         "XAPI_SANDBOX_MEMBER_PASSWORD": MEMBER.password,
     }
-    assert httpx.get(f"{base_url}/x-api/me", trust_env=False).status_code == 401
+    assert httpx.get(f"{base_url}/x-api/me", trust_env=False, timeout=60).status_code == 401
 
 
 def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
@@ -42,7 +42,7 @@ def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
         kill $server
     """
     process = xapi.start(script, argv=("sh", "-c"))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
 
     response, refusal, code = out.decode().splitlines()
     assert response == '{"id":1,"email":"master@example.com","name":"Mara Master","rights":"master"}'
@@ -55,7 +55,7 @@ def test_expires_in_is_used(xapi: Xapi) -> None:
     settings = assignments_of(xapi.start("sandbox", "--port", "0", "--expires-in", "7"))
 
     grant = {"grant_type": "password", "username": MASTER.email, "password": MASTER.password}
-    response = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False)
+    response = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False, timeout=60)
     assert response.json()["expires_in"] == 7
 
 
@@ -65,7 +65,7 @@ def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int)
     assignments_of(process)
     process.send_signal(number)
 
-    assert process.wait(30) == code
+    assert process.wait() == code
     assert process.stderr
     assert b"Traceback" not in process.stderr.read()
 
