@@ -40,8 +40,7 @@ def test_without_settings_the_hints_explain_how_to_start(xapi: Xapi) -> None:
         "fail  profile   default has no base_url and no username;"
         " run `xapi login`, or set XAPI_BASE_URL and XAPI_USERNAME"
     )
-    assert line(outcome, "network") == "warn  network   not checked; see proxy"
-    assert line(outcome, "proxy") == "warn  proxy     not checked; see profile"
+    assert line(outcome, "network") == "warn  network   not checked; see profile"
     assert outcome.err == "xapi: error: 1 of 10 checks failed: profile; follow the hints of the failed checks\n"
 
 

@@ -246,17 +246,17 @@ def _check_command(findings: _Findings, name: str) -> _Check:
     return _Check("password", "fail", f"password_command: program {name!r} not found", hint)
 
 
-_CHECKS: tuple[tuple[str, str | None, Callable[[_Findings], _Check]], ...] = (  # with what each needs to be known
-    ("python", None, _check_python),
-    ("config", None, _check_config),
-    ("profile", "config", _check_profile),
-    ("proxy", "base URL", _check_proxy),
-    ("network", "proxy", _check_network),
-    ("clock", "base URL", _check_clock),
-    ("tls", "base URL", _check_tls),
-    ("keyring", "settings", _check_store),
-    ("token", "settings", _check_token),
-    ("password", "settings", _check_password),
+_CHECKS: tuple[tuple[str, tuple[str, ...], Callable[[_Findings], _Check]], ...] = (  # with what must be known for each
+    ("python", (), _check_python),
+    ("config", (), _check_config),
+    ("profile", ("config",), _check_profile),
+    ("proxy", ("base URL",), _check_proxy),
+    ("network", ("base URL", "proxy"), _check_network),
+    ("clock", ("base URL",), _check_clock),
+    ("tls", ("base URL",), _check_tls),
+    ("keyring", ("settings",), _check_store),
+    ("token", ("settings",), _check_token),
+    ("password", ("settings",), _check_password),
 )
 _CAUSES = {"settings": "profile", "base URL": "profile"}  # the check that reports why something is not known
 
@@ -265,8 +265,9 @@ def _results(context: "Context") -> Iterator[_Check]:
     """Run all checks; the failure of one does not prevent the others."""
     findings = _Findings(context)
     for name, needed, run in _CHECKS:
-        if needed and needed not in findings.known:
-            yield _Check(name, "warn", "not checked", f"see {_CAUSES.get(needed, needed)}")
+        unknown = next((each for each in needed if each not in findings.known), None)
+        if unknown:
+            yield _Check(name, "warn", "not checked", f"see {_CAUSES.get(unknown, unknown)}")
             continue
         try:
             check = run(findings)
