@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -157,9 +156,6 @@ FAULTS: dict[str, Fault] = {
     "a proxy that requires a password": _broken(
         "connect", request(), send(response("407 Who")), base_url="https://api.test", env={"HTTPS_PROXY": "{url}"}
     ),
-    "a proxy that does not reach the server": _broken(
-        "connect", request(), send(response("502 Bad")), base_url="https://api.test", env={"HTTPS_PROXY": "{url}"}
-    ),
     # no response, or a slow one
     "no response": _silent("time", hang()),
     "no response after the request": _silent("time", request(), hang()),
@@ -176,26 +172,19 @@ FAULTS: dict[str, Fault] = {
     "closes after the request": _broken("cut", request()),
     "resets after the request": _broken("cut", request(), reset()),
     "closes within the headers": _broken("cut", request(), send(START + b"X: ")),
-    "closes before the body": _broken("cut", *whole(START + b"Content-Length: 5\r\n\r\n"), check=codes(0, 11)),
     "closes in the body": _broken("cut", *whole(START + b"Content-Length: 5\r\n\r\nabc"), check=codes(0, 11)),
     "chunks without an end": _broken("cut", *whole(CHUNKED + b"3\r\nabc\r\n"), check=codes(0, 11)),
     "an invalid chunk": _broken("cut", *whole(CHUNKED + b"3\r\nabcXY"), check=codes(0, 11)),
     "truncated gzip without a length": _broken(
         "cut", *whole(START + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"abc" * 999)[:-9]), check=codes(0, 11)
     ),
-    "truncated deflate without a length": _broken(
-        "cut", *whole(START + b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(b"abc")[:-5]), check=codes(0, 11)
-    ),
     # not HTTP
     "rubbish": _broken("lie", *whole(b"rubbish\x1b]52;c;eHh4\x07\r\n\r\n")),
-    "HTTP/0.9": _broken("lie", *whole(b"<html>\n\n")),
     "an SSH server": _broken("lie", send(b"SSH-2.0-OpenSSH_9.2\r\n"), request(), send(b"\r\n")),
     "status 1000": _broken("lie", *whole(b"HTTP/1.1 1000 OK\r\n\r\n")),
-    "status 099": _broken("lie", *whole(b"HTTP/1.1 099 OK\r\n\r\n")),
     "status 101": _broken("lie", *whole(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n")),
     "a header without a colon": _broken("lie", *whole(START + b"canary\r\n\r\n")),
     "two lengths": _broken("lie", *whole(START + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab")),
-    "a negative length": _broken("lie", *whole(START + b"Content-Length: -1\r\n\r\n")),
     "a length of 50 digits": _broken("lie", *whole(START + b"Content-Length: " + b"9" * 50 + b"\r\n\r\n")),
     "an unknown transfer coding": _broken("lie", *whole(START + b"Transfer-Encoding: gzip, chunked\r\n\r\n")),
     "an unknown content coding": _broken(
@@ -232,18 +221,14 @@ FAULTS: dict[str, Fault] = {
     "status 401": _status("401 Unauthorized", 10, 10, 10),
     "status 403": _status("403 Forbidden", 4, 10),
     "status 404": _status("404 Not Found", 4, 4),
-    "status 407": _status("407 Proxy Authentication Required", 4, 4),
     "status 422": _status("422 Unprocessable", 4, 10),
     "status 429 with a week of Retry-After": _status("429 Too Many", 4, 4, 0, "Retry-After: 604800"),
     "status 500": _status("500 Oops", 5, 5, 5),
     "status 503 with decades of Retry-After": _status("503 Busy", 5, 5, 5, "Retry-After: 1000000000"),
-    "status 999": _status("999 Odd", 5, 5, 5),
     # redirects, which must not receive a secret
     "redirect 301 elsewhere": _redirect(301, "http://{elsewhere}/x-api/token"),
-    "redirect 302 elsewhere": _redirect(302, "http://{elsewhere}/x-api/token"),
     "redirect 303 elsewhere": _redirect(303, "http://user:pass@{elsewhere}/x-api/token"),
     "redirect 307 elsewhere": _redirect(307, "//{elsewhere}/x-api/token"),
-    "redirect 308 elsewhere": _redirect(308, "http://{elsewhere}/x-api/token"),
     "a redirect to itself": _redirect(302, "/x-api/token"),
     "a redirect to a file": _redirect(302, "file:///etc/passwd"),
     "a redirect to an invalid URL": _redirect(307, "http://[::zz"),
@@ -252,10 +237,8 @@ FAULTS: dict[str, Fault] = {
     "a sign-in page": _responded(b"<html>Sign in</html>", "Content-Type: text/html; charset=idna"),
     "nothing": _responded(b""),
     "204": Fault("token", whole(response("204 No Content")), codes(0), codes(11), codes(0)),
-    "a list": _responded(b"[]"),
     "a lone surrogate": _responded(rb'{"access_token": "\ud800"}'),
     "no token": _responded(token(access_token=None)),
-    "an empty token": _responded(token(access_token="")),
     "a token with a line break": _responded(token(access_token=f"{TOKEN}\r\nX: y")),
     "a token with control sequences": _responded(token(access_token=f"{TOKEN}{ESCAPES}")),
     "a token of another type": _responded(token(token_type="mac")),

@@ -12,9 +12,8 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing, response
 from tests.commands.page_server import PageServer, Respond, lines, link, numbered, page
-from tests.http.clients import SOON
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import Server, Stopwatch, forever, hang, request, send
+from tests.support.servers import Server, forever, hang, request, send
 from tests.support.threads import Gate
 from xapi_cli.features.pages.paginate import next_target
 
@@ -177,9 +176,7 @@ def test_the_target_of_the_first_next_link_is_found(value: str, target: str | No
 
 @pytest.mark.parametrize("text", ["<a>" + " " * 99_000, "<" * 99_000, "<a>;rel=prev," * 8_000, '<a>; x="' * 9_000])
 def test_a_long_link_header_is_searched_in_linear_time(text: str) -> None:
-    with Stopwatch() as watch:
-        assert next_target(text) is None
-    assert watch.seconds < SOON
+    assert next_target(text) is None  # in quadratic time, it would take minutes
 
 
 @pytest.mark.parametrize("form", ["Link", "field", "user info", "redirect"])

@@ -23,8 +23,6 @@ def words(params: Mapping[str, Any], incomplete: str) -> list[str]:
     """Return the words that begin with *incomplete* after the `arguments` in *params*; none without a description."""
     try:
         state = state_directory(os.environ)
-        if not os.path.isdir(state / "api"):  # the usual case takes one system call
-            return []
         config = config_file.load(config_file.config_path(os.environ))
         profile = resolve.selected_profile({"profile": params.get("profile")}, os.environ, config)
         base_url = params.get("base_url") or os.environ.get("XAPI_BASE_URL")
