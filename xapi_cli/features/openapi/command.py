@@ -20,7 +20,7 @@ from xapi_cli.cli.options import ACCOUNT, NETWORK, completer, settings_flags
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.features.openapi import description as descriptions
 from xapi_cli.hints import Run
-from xapi_cli.system.render import pasteable, printable
+from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
@@ -236,23 +236,16 @@ def _print_rows(context: "Context", header: Sequence[str], rows: Sequence[Sequen
 
 def _chosen(description: "Description", arguments: Sequence[str]) -> "list[Operation]":
     """Return the operations of `[METHOD] PATH`; raises UsageError if there is none."""
-    from xapi_cli.hints import closest
-
     *before, path = arguments
     if len(before) > 1:
         raise UsageError("too many arguments", hint="write for example: xapi api show POST /x-api/echo")
     path = path if path.startswith("/") else f"/{path}"
     method = before[0].upper() if before else None
-    templates = description.matching(path)
-    operations = description.operations(templates[0]) if templates else []
-    if chosen := [each for each in operations if method in (None, each.method)]:
-        return chosen
-    if operations:
-        what = f"{printable(method or '')} is not listed for {printable(path)} in the API description"
-        raise UsageError(what, hint=f"it lists {', '.join(each.method for each in operations)}")
-    similar = closest(path, (each for _, each, _ in description.names()))
-    hint = f"did you mean {pasteable(similar)}?" if similar else ("see ", Run("api list"))
-    raise UsageError(f"the API description has no path {printable(path)}", hint=hint)
+    for template in description.matching(path)[:1]:
+        if chosen := [each for each in description.operations(template) if method in (None, each.method)]:
+            return chosen
+    what = f"the API description has no operation {printable(' '.join(filter(None, (method, path))))}"
+    raise UsageError(what, hint=("see ", Run("api list")))
 
 
 def _lines(schemas: "Schemas", operation: "Operation", style: "Style") -> Iterator[str]:
