@@ -11,15 +11,14 @@ from urllib.parse import unquote_to_bytes
 from xapi_cli.errors import UsageError
 from xapi_cli.features.proxy.incoming import RequestHead
 from xapi_cli.http import urls
+from xapi_cli.http.header_syntax import REFUSED_METHODS
 from xapi_cli.request import read_only
 
 _METHOD = re.compile(r"\*|[A-Za-z]+(?:-[A-Za-z]+)*")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _ABSOLUTE = re.compile(r"http://([^/?#]*)", re.IGNORECASE)
-_REFUSED_METHODS = {
-    "CONNECT": "it opens a tunnel", "TRACE": "its response returns the token", "TRACK": "its response returns the token"
-}  # fmt: skip
+_REFUSED_METHODS = {**REFUSED_METHODS, "TRACK": REFUSED_METHODS["TRACE"]}
 _MAX_DECODINGS = 5  # of a path; a server and the gateways before it may each decode it once
 _NAVIGATION = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?=[/\\]|$)|[\x00-\x1f\x7f-\x9f]")
 

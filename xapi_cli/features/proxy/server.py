@@ -10,8 +10,6 @@ clients wait in the backlog of the system.
 """
 
 import socket
-import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +31,6 @@ _MAX_CLIENTS = 256
 _BACKLOG = 512  # connections that the system accepts before the proxy does
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
-_LINGER_FORMAT = "=HH" if sys.platform == "win32" else "=ii"
 
 
 class Forwarding(NamedTuple):
@@ -88,12 +85,10 @@ class Server:
         while True:
             try:
                 client, _ = listener.accept()
-            except ConnectionAbortedError:
-                continue
             except OSError:
                 if self._is_closing:
                     return
-                time.sleep(0.1)  # no descriptor is left
+                time.sleep(0.1)  # perhaps no descriptor is left
                 continue
             with self._changed:
                 while len(self._connections) >= _MAX_CLIENTS and not self._is_closing:
@@ -218,7 +213,6 @@ class _Connection:
         message = self._forwarding.explain(error)
         if isinstance(error, NetworkError | TimeoutExpired) and error.sent and head.method not in IDEMPOTENT:
             self._forwarding.warn(f"{head.method} {head.target.partition('?')[0]}: {message}")
-            self._reset_at_close()
             return False
         status = 504 if isinstance(error, TimeoutExpired) else 502
         return self._refuse(status, error.kind, message, head, is_complete=upload is None or upload.has_ended)
@@ -238,7 +232,3 @@ class _Connection:
         """Let the client read the response: closing while it sends would reset the connection (RFC 9112, 9.6)."""
         self._socket.shutdown(socket.SHUT_WR)
         self._input.drain(_MAX_LINGER, _LINGER)
-
-    def _reset_at_close(self) -> None:
-        with suppress(OSError):
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(_LINGER_FORMAT, 1, 0))
