@@ -97,6 +97,7 @@ def _converted(request: httpx.Request) -> Request:
         url.raw_path,
         Headers(request.headers.raw),
         request.stream,  # type: ignore[arg-type]  # the client rejects async streams
+        None if "Transfer-Encoding" in request.headers else int(request.headers.get("Content-Length", "0")),
         is_replayable=isinstance(request.stream, httpx.ByteStream),
         timeouts=timeouts_of(request),
         deadline=extensions.get("deadline"),

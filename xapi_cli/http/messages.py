@@ -59,9 +59,10 @@ class Request(NamedTuple):
     """A request with *method* for *target* to *server*, the scheme, the host and the port; *url* is for messages.
 
     *authority* is the host, and the port unless it is the default, as in the URL. *headers* has all headers except the
-    one for a proxy. The *body* is iterated once for each time that the request is sent; it *is_replayable* if it can be
-    iterated again at any time. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic
-    clock, limits the whole request. An empty block of the body means that there is nothing to send yet.
+    one for a proxy. The *body* has *length* bytes, None if that is unknown; it is iterated once for each time that the
+    request is sent, and *is_replayable* if it can be iterated again at any time. An empty block of it means that there
+    is nothing to send yet. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic clock,
+    limits the whole request.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Request(NamedTuple):
     target: bytes
     headers: Headers
     body: Iterable[bytes] = ()
+    length: int | None = 0
     is_replayable: bool = True
     timeouts: "Timeouts | None" = None
     deadline: float | None = None
@@ -107,7 +109,7 @@ def build_request(
         raw.append((b"Content-Length", b"%d" % length))
     content = () if body is None else body
     target = path.encode("ascii")
-    return Request(method, url, urls.origin(server), authority, target, Headers(raw), content, **options)
+    return Request(method, url, urls.origin(server), authority, target, Headers(raw), content, length, **options)
 
 
 class Response:

@@ -180,8 +180,6 @@ class Exchange:
         self.connection, self.request, self.route = connection, request, connection.route
         self._timeouts, self._on_end = timeouts, on_end
         self._parser = ResponseParser(event, connection.route, over_tls=connection.tls is not None)
-        is_chunked = "Transfer-Encoding" in request.headers
-        self._length = None if is_chunked else int(request.headers.get("Content-Length", "0"))
         self._is_reused = connection.kind is not None
         self._beside = request.beside
         self._may_send = True  # more of the request
@@ -303,7 +301,7 @@ class Exchange:
 
     def _send_request(self) -> None:
         """Send the request; its headers and the first block of its body in one call, each of which is a packet."""
-        data, length, size = self._parser.request_head, self._length, 0
+        data, length, size = self._parser.request_head, self.request.length, 0
         for block in self.request.body:
             size += len(block)
             if length is not None and size > length:

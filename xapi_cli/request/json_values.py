@@ -110,12 +110,12 @@ class JsonReader:
     def peek(self) -> str:
         """Return the next character after whitespace, which is consumed; "" at the end."""
         while True:
-            found = _SPACE.match(self._text, self._at)
-            self._advance(found.end() if found else self._at)
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._fill(1):
+            if self._at == len(self._text) and not self._fill(1):
                 return ""
+            if (found := self._text[self._at]) not in " \t\r\n":
+                return found
+            space = _SPACE.match(self._text, self._at)
+            self._advance(space.end() if space else self._at)
 
     def skip(self, characters: str) -> str:
         """Consume the next character, which must be one of *characters*, and return it; raises InvalidValue."""
