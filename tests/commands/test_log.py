@@ -84,7 +84,7 @@ def test_an_interrupted_request_is_logged_and_one_that_was_not_sent_is_not(xapi:
     arrived = threading.Event()
     with Server([request(), lambda peer: arrived.set(), hang()]) as server:
         process = xapi.start("request", "/a", env=logging(log, bearing(server)))
-        assert arrived.wait(20)
+        assert arrived.wait(60)
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143
     assert [line["error"] for line in lines(log)] == ["interrupted"]

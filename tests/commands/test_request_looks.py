@@ -54,7 +54,7 @@ def test_pages_show_their_progress_and_then_one_line(xapi: Xapi) -> None:
     pages = numbered(3)
 
     def respond(target: str) -> bytes:
-        assert not target.endswith("=3") or seen.wait(30), "the progress was not shown"
+        assert not target.endswith("=3") or seen.wait(60), "the progress was not shown"
         return pages(target)
 
     with (

@@ -233,7 +233,7 @@ def test_closing_ends_the_waits_of_other_threads(transport: Transport) -> None:
     with Server([request(), send(b"HTTP/1.1 200 OK\r\n\r\nno length"), hang()]) as server:
         thread = threading.Thread(target=work)
         thread.start()
-        assert has_begun.wait(30)
+        assert has_begun.wait(60)
         transport.close()
         thread.join(SOON)
         assert not thread.is_alive()

@@ -177,7 +177,7 @@ def test_no_request_follows_an_unfinished_one(transport: Transport) -> None:
 
     def body() -> Iterator[bytes]:
         yield b"data"
-        assert responded.wait(30)
+        assert responded.wait(60)
         yield b""
 
     def read_the_data(peer: Peer) -> None:
@@ -305,7 +305,7 @@ def test_threads_share_one_tls_context_and_handshakes_run_in_parallel(
     ):
         stuck = threading.Thread(target=be_stuck)
         stuck.start()
-        assert shaking_hands.wait(30)
+        assert shaking_hands.wait(60)
         assert http.get(server.url).content == b"ok"
         assert stuck.is_alive()
         enough.set()

@@ -39,4 +39,4 @@ class Gate:
 
     def wait(self) -> None:
         """Wait until the server has reached the gate."""
-        assert self._reached.wait(20)
+        assert self._reached.wait(60)

@@ -132,7 +132,7 @@ def stopped(xapi: Xapi, files: Files, out: Path) -> Iterator[Any]:
     files.block, files.before_block = 100_000, before_block
     process = xapi.start("request", "/data", "-o", str(out), "--continue", env=files.settings)
     try:
-        assert reached.wait(30)
+        assert reached.wait(60)
         while not part_of(out).exists() or part_of(out).stat().st_size < HALF:
             assert process.poll() is None
         yield process

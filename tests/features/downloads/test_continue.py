@@ -227,7 +227,7 @@ def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out:
 
             files.before_block = before_block
             process = xapi.start("request", "/data", "-o", str(out), "--continue", env=files.settings)
-            assert is_reached.wait(30)
+            assert is_reached.wait(60)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         files.before_block = lambda sent: None

@@ -348,7 +348,7 @@ def test_the_items_of_a_page_are_printed_before_the_next_page_is_requested(
     printed, pages = threading.Event(), numbered(2)
 
     def respond(target: str) -> bytes:
-        assert target == "/items" or printed.wait(30), "the second page was requested before the first was read"
+        assert target == "/items" or printed.wait(60), "the second page was requested before the first was read"
         return pages(target)
 
     with PageServer(respond) as server:

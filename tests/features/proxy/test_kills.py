@@ -71,9 +71,9 @@ def test_a_killed_client_ends_its_call_only(
     scripts: list[list[Step]] = [[*steps, wait_for_end]] if steps else []
     with Server(*scripts, [request(), send(OK)]) as server, proxy(xapi, bearing(server)) as running:
         sock = connected(running, data)
-        assert not steps or reached.wait(30)
+        assert not steps or reached.wait(60)
         end(sock)
-        assert not steps or gone.wait(30)
+        assert not steps or gone.wait(60)
         with running.client() as client:
             assert client.get("/").text == "ok"
 
@@ -139,7 +139,7 @@ def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
             sock.connect(str(path))
             if data:
                 sock.sendall(data.replace(b"\r\n", b"\r\nHost: api\r\n", 1))
-                assert reached.wait(30)
+                assert reached.wait(60)
             process.kill()
             process.wait()
             try:

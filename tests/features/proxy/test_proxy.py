@@ -183,7 +183,7 @@ def test_a_body_is_passed_on_as_it_arrives_in_both_directions(xapi: Xapi) -> Non
 
     def parts() -> Iterator[bytes]:
         yield b"part"
-        assert arrived.wait(30)
+        assert arrived.wait(60)
         yield b"last"
 
     steps: list[Step] = [
@@ -367,7 +367,7 @@ def test_a_client_that_leaves_ends_its_call(xapi: Xapi) -> None:
             connection.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
             while not server.received or b"\r\n\r\n" not in server.received[0]:
                 assert gone.wait(0.01) is False
-        assert gone.wait(30)
+        assert gone.wait(60)
 
 
 def test_a_client_that_expects_it_gets_100_continue_before_it_sends_the_body(xapi: Xapi, sandbox: Sandbox) -> None:
