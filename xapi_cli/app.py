@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -12,7 +13,6 @@ import typer
 from xapi_cli import __version__
 from xapi_cli.cli import command
 from xapi_cli.cli.options import completer
-from xapi_cli.errors import ClosedPipe, OutputError
 from xapi_cli.feature_table import FEATURES, REQUESTS, TESTING, Command
 from xapi_cli.system import signals
 
@@ -161,7 +161,9 @@ def execute() -> int:
     code = _run(sys.argv[1:], context)
     if context.cache_info().currsize:  # it was needed
         context().close(at_end=True)
-    return _flushed(code)
+    with suppress(OSError):  # it was reported
+        _flush()
+    return code
 
 
 def _run(args: Sequence[str], context: "Callable[[], Context]") -> int:
@@ -219,18 +221,6 @@ def _take_environ() -> Mapping[str, str]:
     return environ
 
 
-def _flushed(code: int) -> int:
-    """Flush the standard streams; return *code*, or the exit code of a failure to do so."""
-    try:
-        _flush()
-    except BrokenPipeError:
-        return ClosedPipe.exit_code
-    except OSError:
-        return OutputError.exit_code
-    return code
-
-
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()

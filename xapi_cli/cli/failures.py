@@ -10,7 +10,6 @@ from xapi_cli.cli.options import Uses
 from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError, unexpected
 from xapi_cli.system import signals
 from xapi_cli.system.render import listed, printable
-from xapi_cli.system.standard_streams import discard_stdout
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
@@ -25,8 +24,6 @@ def report(error: BaseException, context: "Context") -> int:
     failure = _as_xapi_error(error)
     if not isinstance(failure, Interrupted):  # its alarm limits the time until the exit
         signals.cancel_alarm()
-    if isinstance(failure, OutputError | ClosedPipe):
-        discard_stdout()
     if not isinstance(failure, ClosedPipe | Interrupted):
         context.terminal.fail(failure)
     if failure.exit_code == XapiError.exit_code and context.environ.get("XAPI_DEBUG") == "1":

@@ -55,17 +55,6 @@ def duplicate(number: int) -> int | None:
         return number
 
 
-def discard_stdout() -> None:
-    """Redirect stdout to /dev/null, so that flushing Python's buffer at exit does not fail again."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # too many open files, or no /dev
-        sys.stdout = None  # Python flushes nothing then
-        return
-    os.dup2(null, 1)
-    os.close(null)
-
-
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of *data*; wait while a non-blocking pipe is full. Raises OSError."""
     rest = memoryview(data)

@@ -240,10 +240,8 @@ class Terminal:
         or if the terminal is closed.
         """
         style = self._style(is_terminal=True)  # /dev/tty, even if stderr is not a terminal
-        shown = (
-            style("strong", wrapped(printable(question.rstrip()), _columns_of(2 if self.stderr_is_terminal else 0)))
-            + " "
-        )
+        columns = _columns_of(2 if self.stderr_is_terminal else 0)
+        shown = style("strong", wrapped(printable(question.rstrip()), columns)) + " "
         try:
             with self._without_progress():
                 reply = prompts.read_hidden(shown) if hidden else prompts.read(shown)
