@@ -70,12 +70,7 @@ def decoded(value: Any) -> Hint | None:
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str) -> str:
     """Return a hint that suggests the name most similar to *word*, or *otherwise* if no name is similar."""
-    match = closest(word, names)
-    return f"did you mean {match}?" if match else otherwise
-
-
-def closest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name in *names* that is most similar to *word*, None if no name is similar."""
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(word, list(names), n=1)), None)
+    match = next(iter(get_close_matches(word, list(names), n=1)), None)
+    return f"did you mean {match}?" if match else otherwise

@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -219,18 +220,21 @@ def test_a_download_that_is_killed_at_random_moments_is_resumed(xapi: Xapi, out:
         files.body = rng.randbytes(30_000_000)
         files.block = 100_000
         for _ in range(8):
-            is_reached, limit = threading.Event(), rng.randrange(3_000_000)
-
-            def before_block(sent: int, is_reached: threading.Event = is_reached, limit: int = limit) -> None:
-                if sent >= limit:
-                    is_reached.set()
-
-            files.before_block = before_block
+            is_reached, is_killed, limit = threading.Event(), threading.Event(), rng.randrange(3_000_000)
+            files.before_block = partial(_hold, limit, is_reached, is_killed)
             process = xapi.start("request", "/data", "-o", str(out), "--continue", env=files.settings)
             assert is_reached.wait(60)
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.wait(30)
+            is_killed.set()
         files.before_block = lambda sent: None
         assert download(xapi, files, out).code == 0
 
     assert_complete(out, files.body)
+
+
+def _hold(limit: int, is_reached: threading.Event, is_killed: threading.Event, sent: int) -> None:
+    """Send no more than about *limit* bytes before the program is killed, at any moment."""
+    if sent >= limit:
+        is_reached.set()
+        is_killed.wait(30)
