@@ -111,13 +111,13 @@ def test_a_download_shows_its_progress_and_then_one_line(xapi: Xapi, tmp_path: P
         Server([request(), send(HALF), wait_for(seen), send(BODY[1_000_000:])]) as server,
         xapi.on_terminal("request", "/", "-o", str(out), env=bearing(server), columns=300) as terminal,
     ):
-        terminal.expect(" 50% received 976.6 KiB of 1.9 MiB, ")
+        terminal.expect("50% received 976.6 KiB of 1.9 MiB, ")
         seen.set()
         assert terminal.wait() == 0
 
     assert out.read_bytes() == BODY
     *_, last = _screen(terminal.text).split("\x1b[K")
-    assert re.fullmatch(rf"xapi: wrote {out}: 1\.9 MiB in \d+\.\d s, [\d.]+ [KM]iB/s\n", last)
+    assert re.fullmatch(rf"xapi: wrote {out}: 1\.9 MiB in \d+\.\d s\n", last)
 
 
 def test_an_upload_shows_its_progress(xapi: Xapi, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.items import Field, Items, Upload, file_position, is_item, parse
+from xapi_cli.request.items import Field, Items, Upload, is_item, parse
 
 VALUES = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -13,58 +13,43 @@ MEANT = [
     ("a==1", Items(query=[("a", "1")])),
     ("a==", Items(query=[("a", "")])),
     ("a===", Items(query=[("a", "=")])),
-    ("a==b=c:d@e", Items(query=[("a", "b=c:d@e")])),
     ("a==https://x.test/?y", Items(query=[("a", "https://x.test/?y")])),
-    ("a b==c d", Items(query=[("a b", "c d")])),
     ("Accept:text/plain", Items(headers=[("Accept", "text/plain")])),
     ("Accept: \ttext/plain\t ", Items(headers=[("Accept", "text/plain")])),
     ("Accept:", Items(headers=[("Accept", None)])),
-    ("Accept: ", Items(headers=[("Accept", None)])),
     ("X:a=b", Items(headers=[("X", "a=b")])),
     ("X: @a", Items(headers=[("X", "@a")])),
     ("X::a", Items(headers=[("X", ":a")])),
     ("X:a\tb é", Items(headers=[("X", "a\tb é")])),
-    ("Referer:https://x.test/", Items(headers=[("Referer", "https://x.test/")])),
     ("Host:other.test", Items(headers=[("Host", "other.test")])),
     ("a=", Items(parts=[Field("a", "")])),
     ("a=b", Items(parts=[Field("a", "b")])),
     ("a=:b", Items(parts=[Field("a", ":b")])),
     ("a=b@c", Items(parts=[Field("a", "b@c")])),
-    ("a=b==c", Items(parts=[Field("a", "b==c")])),
     ("a=\\@b\\=", Items(parts=[Field("a", "\\@b\\=")])),
-    ("callback=https://x.test", Items(parts=[Field("callback", "https://x.test")])),
     ("a=/b?c", Items(parts=[Field("a", "/b?c")])),
     ("-a=b", Items(parts=[Field("-a", "b")])),
     ("a:=1", Items(parts=[Field("a", "1", is_json=True)])),
-    ("a:=1.10", Items(parts=[Field("a", "1.10", is_json=True)])),
     ("a:=1e400", Items(parts=[Field("a", "1e400", is_json=True)])),
-    ("a:=-0", Items(parts=[Field("a", "-0", is_json=True)])),
     ('a:="@b"', Items(parts=[Field("a", '"@b"', is_json=True)])),
     ('a:={"b": [null, "https://x"]}', Items(parts=[Field("a", '{"b": [null, "https://x"]}', is_json=True)])),
     ("a:= true ", Items(parts=[Field("a", " true ", is_json=True)])),
     ("a:=@b.json", Items(parts=[Field("a", path="b.json", is_json=True)])),
-    ("a:=@-", Items(parts=[Field("a", path="-", is_json=True)])),
-    ("a=@b.txt", Items(parts=[Field("a", path="b.txt")])),
-    ("a=@/b/c.txt", Items(parts=[Field("a", path="/b/c.txt")])),
     ("a=@C:/b.txt", Items(parts=[Field("a", path="C:/b.txt")])),
     ("a@b.png", Items(parts=[Upload("a", "b.png")])),
-    ("a@b=c:d", Items(parts=[Upload("a", "b=c:d")])),
     ("a@-", Items(parts=[Upload("a", "-")])),
     ("a@@b", Items(parts=[Upload("a", "@b")])),
     ("a@b.bin;type=image/png", Items(parts=[Upload("a", "b.bin", "image/png")])),
     ("a@b;type=", Items(parts=[Upload("a", "b;type=")])),
     ("a@b;type=x\r\ny/z", Items(parts=[Upload("a", "b;type=x\r\ny/z")])),
     ("a\\=b=c", Items(parts=[Field("a=b", "c")])),
-    ("a\\:b=c", Items(parts=[Field("a:b", "c")])),
     ("me\\@x.test=c", Items(parts=[Field("me@x.test", "c")])),
-    ("a\\==c", Items(parts=[Field("a=", "c")])),
     ("a\\:=c", Items(parts=[Field("a:", "c")])),
     ("a\\\\=c", Items(parts=[Field("a\\", "c")])),
     ("a\\b=c", Items(parts=[Field("a\\b", "c")])),
     ("\\=a=c", Items(parts=[Field("=a", "c")])),
     ("é.漢[0]=c", Items(parts=[Field("é.漢[0]", "c")])),
     ("a[]=@b", Items(parts=[Field("a[]", path="b")])),
-    ("a[]@b", Items(parts=[Upload("a[]", "b")])),
     ("a\n=b\n", Items(parts=[Field("a\n", "b\n")])),
 ]
 
@@ -75,11 +60,7 @@ NO_ITEM = [
     "a",
     "CAN",
     "/a=b",
-    "/a==b",
-    "/a:b",
     "//a=b",
-    "https://x.test",
-    "https://x.test?a=b",
     "https://me@x.test/a=b",
     "x://a=b",
     "C:/Program Files/Git/a",
@@ -87,24 +68,16 @@ NO_ITEM = [
     "a/b=c",
     "a/1:archive",
     "a?b=c",
-    "a?b==c",
     "a[0]/b=c",
-    "a[0]?b=c",
     "a[/b=c",
-    "a[/b]=c",
-    "a[b?]:=1",
     "a[b][c/d]@e",
     "?a=b",
     "=a",
-    "==a",
     ":a",
-    ":=1",
     "@a",
-    "=@a",
     "a\\=b",
     "a\\:b\\@c",
     "a\\",
-    "\\",
 ]
 
 
@@ -128,32 +101,23 @@ def test_an_unexpected_argument_is_reported_by_position_and_not_quoted(word: str
     [
         ("a:=CAN", f"{NO_JSON}: expecting value at character 1"),
         ("a:=", f"{NO_JSON}: it is empty"),
-        ("a:==1", f"{NO_JSON}: expecting value at character 1"),
-        ("a:='1'", f"{NO_JSON}: expecting value at character 1"),
         ("a:=NaN", f"{NO_JSON}: NaN is not a JSON value"),
         ("a:=[1,", f"{NO_JSON}: expecting value at character 4"),
-        ("a:=[1", f"{NO_JSON}: expecting ',' delimiter at character 3"),
         ("a:=1 2", f"{NO_JSON}: extra data at character 3"),
         ("\x1b\u202e:=", f"{NO_JSON.replace('(a)', ESCAPED)}: it is empty"),
         ("a=@", "argument 2 (a) has no file name after its @"),
-        ("a:=@", "argument 2 (a) has no file name after its @"),
         ("a@", "argument 2 (a) has no file name after its @"),
-        ("a:@", "argument 2 (a) has no file name after its @"),
         ("a==@", "argument 2 (a) has no file name after its @"),
         ("a b:CAN", "argument 2 is a header with an invalid name"),
         ("é:CAN", "argument 2 is a header with an invalid name"),
         ("a\\:b:CAN", "argument 2 is a header with an invalid name"),
-        ("a\n:CAN", "argument 2 is a header with an invalid name"),
         ("X:CAN\r\nY: z", "the header X has a control character (U+000D) in its value"),
-        ("X:CAN\n", "the header X has a control character (U+000A) in its value"),
         ("X:CAN\x00", "the header X has a control character (U+0000) in its value"),
         ("X:CAN\x1b", "the header X has a control character (U+001B) in its value"),
-        ("X:CAN\x7f", "the header X has a control character (U+007F) in its value"),
         ("X:CAN\x85", "the header X has a control character (U+0085) in its value"),
         ("X:CAN\ud800", "the value of the header X contains an unpaired surrogate"),
         ("Host:", "the header Host cannot be removed"),
         ("Content-Length:5", "the header Content-Length is set by xapi"),
-        ("content-length:", "the header content-length is set by xapi"),
         ("Transfer-Encoding:chunked", "the header Transfer-Encoding is set by xapi"),
         ("Connection:close", "the header Connection is set by xapi"),
         ("Keep-Alive:5", "the header Keep-Alive is set by xapi"),
@@ -191,11 +155,9 @@ def test_items_of_a_kind_keep_their_order_and_flags_without_a_place_come_first()
         (["X:1", "y:2", "x:2", "X:", "Z:3"], [], [("y", "2"), ("X", None), ("Z", "3")]),
         (["X:1", "X:", "X:2"], [], [("X", "2")]),
         (["X:", "x:1", "X:2"], [], [("x", "1"), ("X", "2")]),
-        (["X:", "X:"], [], [("X", None)]),
         (["X:"], ["X: 1", "Y;"], [("Y", ""), ("X", None)]),
         ([], ["X: 1", "X:"], [("X", None)]),
         ([], ["X: 1", "X;"], [("X", "1"), ("X", "")]),
-        (["Authorization:a", "Authorization:"], [], [("Authorization", None)]),
     ],
 )
 def test_a_header_without_a_value_removes_what_was_set(
@@ -228,13 +190,8 @@ def test_a_file_with_an_invalid_header_value_is_rejected_and_not_quoted(text: st
     ("word", "hint"),
     [
         ("@CAN", "for a body from a file, use -d @FILE"),
-        ("Can;", "for a header with an empty value, use -H 'Name;'"),
         ("=CAN", "give it a name, or check for an unset shell variable"),
-        (":=[1]", "give it a name, or check for an unset shell variable"),
         ("Can;CAN", "write name=value, name:=JSON, name==value, Name:value or name@file"),
-        ("a[b/c]=CAN", "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"),
-        ("a[b?]:=CAN", "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"),
-        ("CAN/;", "write name=value, name:=JSON, name==value, Name:value or name@file"),
     ],
 )
 def test_the_error_names_what_to_write_instead(word: str, hint: str) -> None:
@@ -261,23 +218,3 @@ def _parsed(word: str) -> Items | None:
         return parse([word], read=lambda path: "value")
     except UsageError as error:
         return None if str(error).isprintable() else pytest.fail(f"an error with odd characters: {error!r}")
-
-
-@pytest.mark.parametrize(
-    ("argument", "position"),
-    [
-        ("a@", 2),
-        ("a@b", 2),
-        ("a=@b", 3),
-        ("a:=@b", 4),
-        ("a:@b", 3),
-        ("a==@b", 4),
-        ("a[0]=@b", 6),
-        (r"a\@b@c", 5),
-        ("a=b@c", None),
-        ("a", None),
-        ("/a@b", None),
-    ],
-)
-def test_the_position_of_the_file_name_in_an_item(argument: str, position: int | None) -> None:
-    assert file_position(argument) == position

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xapi_cli.errors import UsageError
-from xapi_cli.http.header_syntax import REFUSED_METHODS, TOKEN, check_field
+from xapi_cli.http.header_syntax import REFUSED_METHODS, check_field
 from xapi_cli.system.render import printable
 
 STDIN = "-"  # instead of a file name
@@ -21,7 +21,6 @@ _SEPARATOR = ":=@|==@|:=|:@|:|==|=@|=|@"  # the longest match comes first
 # The patterns are compiled on first use: a call without ITEMs needs none of them.
 _NAME_AND_SEPARATOR = rf"((?:\\[\\=:@]|\\(?![\\=:@])|[^\\=:@])+)({_SEPARATOR})"
 _ESCAPED = r"\\([\\=:@])"
-_PATH_WITH_SLASH = r"[^=:@/?\[]*\[[^=:@]*[/?]"
 _URL_OR_DRIVE = r"[^=:@]*://|[A-Za-z]:[/\\]"  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = r"(?as)(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)"
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
@@ -84,30 +83,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, str, list[str
     if rest and _is_letters(first) and not is_item(rest[0]):
         return method(first), rest[0], rest[1:]
     if first in METHODS:  # the grammar allows it as PATH, but METHOD is intended
-        raise missing_path(first)
+        hint = f"write `xapi request {first} /path` (for a path named {first}: /{first})"
+        raise UsageError(f"missing PATH after {first}", hint=hint)
     return None, first, rest
-
-
-def missing_path(method: str) -> UsageError:
-    """Return the error for *method*, which is not followed by a PATH."""
-    hint = f"write `xapi request {method} /path` (for a path named {method}: /{method})"
-    return UsageError(f"missing PATH after {method}", hint=hint)
 
 
 def is_item(argument: str) -> bool:
     """Return whether *argument* has the form of an ITEM, regardless of its value."""
     return _split_item(argument) is not None
-
-
-def reads_as(argument: str, name: str, separator: str, value: str) -> bool:
-    """Return whether *argument* is the ITEM of exactly this name, separator and value."""
-    return (parts := _split_item(argument)) is not None and parts == (name, separator, value)
-
-
-def file_position(argument: str) -> int | None:
-    """Return the position of the file name in the ITEM *argument*, or None if it does not name a file."""
-    parts = _split_item(argument)
-    return len(argument) - len(parts[2]) if parts and parts[1].endswith("@") else None
 
 
 def parse(
@@ -205,10 +188,6 @@ def _item(argument: str, position: int) -> _Split:
         hint = "for a body from a file, use -d @FILE"
     elif argument.startswith(("=", ":")):
         hint = "give it a name, or check for an unset shell variable"
-    elif argument.endswith(";") and re.fullmatch(TOKEN, argument[:-1]):
-        hint = "for a header with an empty value, use -H 'Name;'"
-    elif re.match(_PATH_WITH_SLASH, argument):
-        hint = "a name contains no / and no ?; write the object as JSON, like name:='{\"a/b\": 1}'"
     else:
         hint = _ITEM_FORMS
     raise UsageError(f"argument {position} is not an ITEM (not shown: it may be a secret)", hint=hint)

@@ -1,6 +1,5 @@
 """Output of the final response body: as bytes to stdout, as text to a terminal, atomically to a file, or not at all."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.messages import Response
     from xapi_cli.request.verbose import VerboseLog
 
-_MIN_TIME_FOR_RATE = 0.1  # seconds that the body takes; the rate of a shorter transfer says nothing
 _MAX_BEGINNING = 16 * 1024  # bytes
 _EXCLUDED_FROM_FILE = frozenset({304, 401})  # 304 has no body, and 401 is always a failure: FILE is not changed
 
@@ -243,36 +241,19 @@ class ResponseOutput:
                 pass
 
     def _write_to_file(self, file: "File", response: "Response", chunks: Iterator[bytes]) -> None:
-        before, size_before, self.written = file.count, self.size, 0
+        self.written = file.count
         write = self.destination(file)
-        started = time.monotonic()
-        with self._progress(response, chunks, before=before) as chunks:
+        with self._progress(response, chunks, before=file.count) as chunks:
             for chunk in chunks:
                 write(chunk)
-        seconds = time.monotonic() - started
         file.commit()
-        received = self.size - size_before if seconds >= _MIN_TIME_FOR_RATE else None
-        self.note_written(file, elapsed(response), before=before, received=received)
+        self.note_written(file, elapsed(response))
 
-    def note_written(
-        self,
-        file: "File",
-        seconds: float,
-        *,
-        before: int = 0,
-        received: int | None = None,
-        content: str = "",
-    ) -> None:
-        """Note on a terminal that *file* was written in *seconds*: *content*, and *before* bytes by an earlier call.
-
-        The rate is that of the bytes *received*, unless it is None.
-        """
-        if not self.terminal.shows_progress:
-            return
-        rate = "" if received is None or not seconds else f", {size(round(received / seconds))}/s"
-        resumed = f" (resumed at {size(before)})" if before else ""
-        what = f"{content}, " if content else ""
-        self.terminal.note(f"wrote {file.name}: {what}{size(before + self.written)}{resumed} in {seconds:.1f} s{rate}")
+    def note_written(self, file: "File", seconds: float, content: str = "") -> None:
+        """Note on a terminal that *file* was written in *seconds*, with *content*."""
+        if self.terminal.shows_progress:
+            what = f"{content}, " if content else ""
+            self.terminal.note(f"wrote {file.name}: {what}{size(self.written)} in {seconds:.1f} s")
 
     @contextmanager
     def _progress(

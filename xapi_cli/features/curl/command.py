@@ -9,7 +9,6 @@ from xapi_cli.errors import UsageError
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.send import MAX_REDIRECTS
 from xapi_cli.request.body import build as body
-from xapi_cli.request.body.sources import check_exists
 from xapi_cli.request.items import STDIN, Field, Upload, sent_method
 from xapi_cli.settings.resolve import arguments
 from xapi_cli.settings.table import DEFAULT_TIMEOUT
@@ -41,20 +40,16 @@ def prepare(plan: "Plan", curl: bool) -> None:
 class _Command:
     def __init__(self, plan: "Plan") -> None:
         self._plan, self._options, self._items, self._url = plan, plan.options, plan.items, plan.url
-        self._settings = plan.context.settings
-        self._timeout = None if self._settings.timeout == DEFAULT_TIMEOUT else self._settings.timeout
-        self._has_body = plan.items.has_body(plan.options.data)
-        self._method = sent_method(plan.method, has_body=self._has_body)
+        self._settings, self._has_body, self._method = plan.context.settings, plan.has_body, plan.sent_method
         secrets = set(secret_values(self._settings.headers))
         defaults = {header for header in plan.context.default_headers if header[1] in secrets}
         self._secret = [name for name, value in plan.items.headers if (name, value) in defaults]
         self._headers = [header for header in plan.items.headers if header not in defaults]
         self._sends_token = not authorization.is_set_by_user(plan.items.headers)
         self._file = None if plan.options.output == "-" else plan.options.output
-        self._retries = self._settings.retry if self._method in retry.IDEMPOTENT else 0
         # it would send the body and the user's headers to any host, and a method of --request after any redirect
-        self._has_own_data = self._has_body or bool(self._headers)
-        self._follows = plan.options.follow and self._method in ("GET", "HEAD") and not self._has_own_data
+        is_harmless = self._method in ("GET", "HEAD") and not self._has_body and not self._headers
+        self._follows = plan.options.follow and is_harmless
 
     def text(self) -> str:
         """Return the command for a POSIX shell."""
@@ -84,16 +79,8 @@ class _Command:
         for (separator, _, text), path in self._items.origins.items():
             if separator == "==@" or text != text.strip(" \t"):
                 yield f"the command for curl contains the value from {printable(path)}"
-        if self._file:
-            yield "curl writes FILE as the body arrives, not atomically"
-        if self._retries:
-            yield "curl's --retry also retries after 408, 500 and a timeout, and prints the body of each failed attempt"
         if self._options.follow and not self._follows:
-            repeats = f"repeat the {self._method} where xapi sends a GET"
-            sends = "send the body and your headers to any host"
-            yield f"curl does not follow redirects here: it would {sends if self._has_own_data else repeats}"
-        if self._timeout is not None:
-            yield "curl has no timeout for each wait: --speed-time ends a transfer that stalls for that long"
+            yield "curl does not follow redirects here: it would send the method, body and headers to any host"
 
     def _missing(self) -> Iterator[str]:
         """Yield the given options that curl does not support."""
@@ -102,8 +89,7 @@ class _Command:
             yield "--meta"
         if self._options.verbose:  # curl's --verbose shows the token
             yield "--verbose"
-        target = self._options.errors_to
-        if target == "stderr" or (target == "none" and not self._options.check_status):
+        if self._options.errors_to == "stderr":
             yield "--error-body"
 
     def _method_words(self) -> list[str]:
@@ -115,7 +101,6 @@ class _Command:
         return ["--head"]
 
     def _output_words(self) -> list[str]:
-        """Return the options that write the body as xapi does: an error response does not change FILE."""
         words = []
         if self._options.include and self._method != "HEAD":
             words += ["--dump-header", "-"] if self._file else ["--include"]
@@ -128,11 +113,11 @@ class _Command:
     def _transfer_words(self) -> Iterator[str]:
         if self._settings.max_time:
             yield from ("--max-time", f"{self._settings.max_time:g}")
-        if self._timeout is not None:
-            yield from ("--connect-timeout", f"{self._timeout:g}")
-            yield from ("--speed-limit", "1", "--speed-time", f"{math.ceil(self._timeout)}")
-        if self._retries:
-            yield from ("--retry", f"{self._retries}", "--retry-connrefused")
+        if (timeout := self._settings.timeout) != DEFAULT_TIMEOUT:
+            yield from ("--connect-timeout", f"{timeout:g}")
+            yield from ("--speed-limit", "1", "--speed-time", f"{math.ceil(timeout)}")
+        if self._settings.retry and self._method in retry.IDEMPOTENT:
+            yield from ("--retry", f"{self._settings.retry}", "--retry-connrefused")
         if bundle := self._settings.ca_bundle:
             yield from ("--capath" if os.path.isdir(bundle) else "--cacert", shell_quoted(bundle))
         if self._follows:
@@ -191,7 +176,6 @@ class _Command:
     def _path(self, path: str) -> str:
         if path == STDIN:
             return _STDIN if self._sends_token else STDIN
-        check_exists(path)  # without the file, curl would send an empty body
         return os.path.expanduser(path)
 
 

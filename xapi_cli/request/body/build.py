@@ -1,6 +1,5 @@
 """Build the request body from ITEMs and `-d`; apart from JSON fields, its size does not matter to the memory used."""
 
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,12 +19,8 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
-
-__all__ = ["FORM", "JSON", "Body", "build", "data_body", "form_body", "json_body", "multipart"]
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # as in HTML form submission
-_COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _UNKNOWN = "application/octet-stream"
-_MAX_JSON = 256 * 1024 * 1024  # characters of the value of a field: it is checked as a whole
 
 
 def build(items: Items, *, data: str | None, form: bool, stdin: Stdin) -> Body | None:
@@ -83,15 +78,13 @@ def _json_value(field: Field, stdin: Stdin) -> Iterator[str]:
             yield json.dumps(chunk, ensure_ascii=False)[1:-1]
         yield '"'
         return
-    name, text = printable(field.name), io.StringIO()
-    for chunk in _without_bom(_text(field, stdin)):
-        if text.write(chunk) and text.tell() > _MAX_JSON:
-            raise UsageError(f"the value of the field {name} is too large", hint="send the whole body with -d @FILE")
+    text = "".join(_text(field, stdin)).removeprefix("\ufeff")  # Windows puts it before JSON files
     try:
-        check(text.getvalue())
+        check(text)
     except InvalidValue as error:
+        name = printable(field.name)
         raise UsageError(f"the field {name} has a value that is not valid JSON: {error}") from None
-    yield text.getvalue()
+    yield text
 
 
 def _form(fields: Sequence[Field], stdin: Stdin) -> Iterator[bytes]:
@@ -111,14 +104,6 @@ def _form_quoted(text: str, field: Field) -> str:
 def _text(field: Field, stdin: Stdin) -> Iterable[str]:
     """Return the text of *field*, in chunks if it is read from a file."""
     return [field.text or ""] if field.path is None else read_text(field.path, stdin)
-
-
-def _without_bom(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield *chunks* without the byte order mark that Windows puts before JSON files."""
-    at_start = True
-    for chunk in chunks:
-        yield chunk.removeprefix("\ufeff") if at_start else chunk
-        at_start = at_start and not chunk
 
 
 def _utf8(text: str, field: Field) -> bytes:
@@ -153,7 +138,7 @@ def content_type(upload: Upload) -> str:
     from mimetypes import guess_type  # reads the system's media type tables
 
     guessed, coding = guess_type(filename(upload))
-    return _COMPRESSED.get(coding, _UNKNOWN) if coding else guessed or _UNKNOWN
+    return _UNKNOWN if coding or not guessed else guessed
 
 
 def _contents(parts: Sequence[Field | Upload], stdin: Stdin, keep: int) -> Iterator[tuple[str, Body]]:

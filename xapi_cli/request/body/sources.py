@@ -1,11 +1,9 @@
 """Read the request content that comes from files and stdin, before the request is sent."""
 
-import errno
 import os
 import stat
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import BinaryIO
 
 from xapi_cli.errors import UsageError
@@ -13,7 +11,6 @@ from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
 from xapi_cli.request.items import STDIN
 from xapi_cli.system.render import printable
 
-_MAX_VALUE = 1_048_576  # characters
 Stdin = Callable[[], BinaryIO | None]
 
 
@@ -48,13 +45,7 @@ def read_text(path: str, stdin: Stdin) -> Iterator[str]:
 
 def read_value(path: str, stdin: Stdin) -> str:
     """Return the text of a file as the value of a header or parameter: without a byte order mark and the line end."""
-    value = ""
-    for text in read_text(path, stdin):
-        value += text
-        if len(value) > _MAX_VALUE:
-            name = "stdin" if path == STDIN else printable(path)
-            raise UsageError(f"{name} is too large for a header or a query parameter", hint="send it in the body")
-    return value.removeprefix("\ufeff").rstrip("\r\n")
+    return "".join(read_text(path, stdin)).removeprefix("\ufeff").rstrip("\r\n")
 
 
 def _open_stdin(stdin: Stdin) -> BinaryIO:
@@ -64,24 +55,10 @@ def _open_stdin(stdin: Stdin) -> BinaryIO:
     return stream
 
 
-def check_exists(path: str) -> None:
-    """Raise UsageError if there is no file *path*; do not open it, because it may be a pipe."""
-    with _usage_errors(path):
-        if stat.S_ISDIR(os.stat(os.path.expanduser(path)).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-
-
 def _open(path: str) -> BinaryIO:
     """Open *path* unbuffered; expand `~`, because shells do not expand it after an @."""
-    with _usage_errors(path):
-        return open(os.path.expanduser(path), "rb", buffering=0)
-
-
-@contextmanager
-def _usage_errors(path: str) -> Iterator[None]:
-    """Convert the errors of opening *path* to UsageError."""
     try:
-        yield
+        return open(os.path.expanduser(path), "rb", buffering=0)
     except OSError as error:
         raise UsageError(
             f"cannot read {printable(path)}: {_reason(error)}", hint="check the file name after the @"
@@ -97,19 +74,13 @@ def _stdin_body(stream: BinaryIO, content_type: str | None, keep: int) -> Body:
         size = _regular_size(stream)
         start = stream.tell() if size else 0
         if size - start > keep:
-            return _BorrowedSlice(raw, start, size - start, name="stdin", content_type=content_type)
+            own = open(os.dup(stream.fileno()), "rb", buffering=0)  # noqa: SIM115 - the body closes it
+            return FileSlice(own, start, size - start, name="stdin", content_type=content_type)
         if size:
             raw.seek(start)
     except OSError:  # no descriptor, or a closed one; the read reports it
         pass
     return Spool(_chunks(raw, "stdin"), content_type, keep=keep)
-
-
-class _BorrowedSlice(FileSlice):
-    """A part of a stream that the caller owns and that is not closed."""
-
-    def close(self) -> None:
-        """Do nothing: the stream remains open."""
 
 
 def _raw(stream: BinaryIO) -> BinaryIO:
@@ -138,14 +109,10 @@ def _chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 def _read(file: BinaryIO) -> bytes:
     while (chunk := file.read(CHUNK)) is None:  # another process made the shared pipe non-blocking
-        _wait_for(file)
+        from select import select
+
+        select([file], [], [])
     return chunk
-
-
-def _wait_for(file: BinaryIO) -> None:
-    from select import select
-
-    select([file], [], [])
 
 
 def _decoded(chunks: Iterator[bytes], name: str) -> Iterator[str]:
