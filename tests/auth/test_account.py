@@ -150,7 +150,7 @@ def test_a_token_that_was_rejected_is_tried_by_requests_and_not_passed_on(world:
 def test_the_acceptance_of_a_new_token_after_its_rejection_enables_automatic_logins_again(world: World) -> None:
     account = world.account(given=RIGHT)
     account.record_rejection(account.token())
-    account.record_success(after_rejection=True)
+    account.record_success()
 
     again = world.account(given=RIGHT)
     assert again.renew(again.token()) is not None

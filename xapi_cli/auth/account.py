@@ -60,7 +60,7 @@ class Account:
         automatic: bool = True,
     ) -> None:
         self.repository, self.identity, self.automatic = repository, repository.identity, automatic
-        self._grant, self._passwords, self._deadline, self._timeout = grant, passwords, deadline, timeout
+        self._grant, self.passwords, self._deadline, self._timeout = grant, passwords, deadline, timeout
         self._note, self._warn, self._now = note, warn, now
         self._granted: Token | None = None
         self._is_grant_stored = False
@@ -81,7 +81,7 @@ class Account:
         """
         if (token := self.stored()) and not self.has_expired(token):
             return
-        if not self.automatic or (self._must_prompt and not self._passwords.prompt):
+        if not self.automatic or (self._must_prompt and not self.passwords.prompt):
             self.token()
 
     def current(self) -> Token:
@@ -144,10 +144,9 @@ class Account:
         if token is self._granted and self._is_grant_stored:  # others may have revoked one that is not
             self._failures.record_token()
 
-    def record_success(self, *, after_rejection: bool) -> None:
+    def record_success(self) -> None:
         """Record that the API accepted the token; nothing is written unless its rejection was recorded."""
-        self.repository.forget_rejection()
-        if after_rejection:
+        if self.repository.forget_rejection():
             self._failures.forget("rejected")
 
     # explicit login
@@ -204,7 +203,7 @@ class Account:
         self._session.begin()
         if reason != "fresh":
             self._failures.check_token()
-        prompt = self._passwords.prompt
+        prompt = self.passwords.prompt
         if not prompt or not self._must_prompt:
             return self._log_in_with(reason, stale, None)
         token, _ = prompt_until_accepted(  # before the lock: no process waits for user input
@@ -215,7 +214,7 @@ class Account:
     @property
     def _must_prompt(self) -> bool:
         """Whether a prompt is the only possible source of the password, which may not be available either."""
-        return self._passwords.command is None and self._passwords.known(self.repository.read()) is None
+        return self.passwords.command is None and self.passwords.known(self.repository.read()) is None
 
     def _log_in_with(self, reason: Reason, stale: Token | None, typed: str | None) -> Token:
         """Log in with the *typed* password, or with one from another source if that is None.
@@ -224,7 +223,7 @@ class Account:
         """
         if typed is not None:
             self._session.begin()  # again: typing may have taken long
-        if password := typed or self._passwords.known(self.repository.read()):
+        if password := typed or self.passwords.known(self.repository.read()):
             self._failures.check_password(password, self._origin(typed))
         since, is_fresh = self._failures.now(), reason == "fresh"
         try:
@@ -249,10 +248,10 @@ class Account:
             raise LoginNeeded(f"{name_of(self.identity)} was logged out in the meantime", hint=("run ", Run("login")))
         if reason != "fresh":
             self._failures.check_token()
-        uses_command = not typed and self._passwords.uses_command
+        uses_command = not typed and self.passwords.uses_command
         self._failures.check_login(since=since, uses_command=uses_command)
         try:
-            if (password := typed or self._passwords.get(record)) is None:
+            if (password := typed or self.passwords.get(record)) is None:
                 raise self._without_password(reason)
             self._failures.check_password(password, self._origin(typed))
             token = self._request_token(password, self._origin(typed))
@@ -308,7 +307,7 @@ class Account:
         return LoginNeeded(f"not logged in as {name_of(self.identity)}: {_REASONS[reason]}, and {obstacle}", hint=hint)
 
     def _origin(self, typed: str | None) -> str:
-        return self._passwords.origin if typed is None else TYPED
+        return self.passwords.origin if typed is None else TYPED
 
     @cached_property
     def _session(self) -> "LoginSession":

@@ -110,13 +110,10 @@ class TokenSource:
         used = self._used
         if used is None or used.token is not token or status >= _FIRST_SERVER_ERROR:
             return
-        used.is_accepted = True
         if status < _FIRST_FAILURE:
             used.succeeded_at = max(used.succeeded_at, sent_at)
             self._repeat = repeat or self._repeat
-        if self._account and not used.is_acceptance_recorded:
-            used.is_acceptance_recorded = True
-            self._account.record_success(after_rejection=used.is_rejection_recorded)
+        self._accept(used)
 
     def renew(self, rejected: Token, sent_at: float) -> Token | None:
         """Return a token to replace *rejected*, None if the 401 is final; raise what a login raises.
@@ -135,7 +132,7 @@ class TokenSource:
         """Record a final 401, unless the token is accepted for other requests."""
         used = self._used
         if self._account and used and not used.is_accepted and not used.is_rejection_recorded:
-            used.is_rejection_recorded, used.is_acceptance_recorded = True, False
+            used.is_rejection_recorded = True
             self._account.record_rejection(used.token)
 
     def advice(self) -> Hint:
@@ -191,10 +188,16 @@ class TokenSource:
             return False
         repeated_at, status = self._clock(), self._repeated(used.token)
         if status is not None and status < _FIRST_FAILURE:
-            used.is_accepted, used.succeeded_at = True, repeated_at
+            used.succeeded_at = repeated_at
+            self._accept(used)
             return True
         used.is_refuted = status == UNAUTHORIZED
         return used.succeeded_at > sent_at + _OVERTAKING and not used.is_refuted
+
+    def _accept(self, used: "_Used") -> None:
+        if self._account and not used.is_accepted:
+            self._account.record_success()
+        used.is_accepted = True
 
     def _repeated(self, token: Token) -> int | None:
         """Return the status of the last GET that succeeded, sent again with *token*; None if that proves nothing."""
@@ -236,7 +239,7 @@ class _Used:
         self.is_accepted = False  # a response was neither 401 nor a server error
         self.succeeded_at = float("-inf")  # when the last request that succeeded was sent
         self.is_refuted = False  # it has expired, or a request that had succeeded was rejected
-        self.is_acceptance_recorded = self.is_rejection_recorded = False  # in the account
+        self.is_rejection_recorded = False  # in the account
 
 
 def read_token_file(path: str) -> str:

@@ -93,10 +93,17 @@ def login(
         account, token, typed = _log_in_with_prompts(context, repository, identity, remember)
     else:
         account = context.account(identity, repository=repository.of(identity))
+        password: str | None
         if password_stdin:
             password, origin = _password_from_stdin(context), passwords.FROM_STDIN
         else:
-            password, origin = _password(context, account)
+            record = None if is_given else account.repository.read()
+            password, origin = account.passwords.get(record), account.passwords.origin
+        if password is None:
+            raise LoginNeeded(
+                f"no password for {name_of(identity)}",
+                hint=("use --password-stdin, set XAPI_PASSWORD, or run ", Run("login"), " on a terminal"),
+            )
         token = account.log_in(password, remember=remember, origin=origin)
 
     is_written = _write_profile(context, account.identity, to_store)
@@ -210,26 +217,6 @@ def _log_in_with_prompts(
 
     (account, token), (_, password) = passwords.prompt_until_accepted(prompt, log_in, context.terminal.warn)
     return account, token, password
-
-
-# other sources of the password
-
-
-def _password(context: "Context", account: Account) -> tuple[str, str]:
-    """Return the password from a source other than stdin and a prompt, and its origin; raise LoginNeeded."""
-    from xapi_cli.auth import passwords
-
-    if context.settings.password:
-        return context.settings.password, passwords.IN_VARIABLE
-    if command := context.password_command:
-        return command.run(), passwords.FROM_COMMAND
-    record = account.repository.read()
-    if record and record.password:
-        return record.password, passwords.REMEMBERED
-    raise LoginNeeded(
-        f"no password for {name_of(account.identity)}",
-        hint=("use --password-stdin, set XAPI_PASSWORD, or run ", Run("login"), " on a terminal"),
-    )
 
 
 def _password_from_stdin(context: "Context") -> str:
