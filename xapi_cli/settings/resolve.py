@@ -1,9 +1,9 @@
 """Resolve the settings, in order of precedence: flag, environment variable, profile, default."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xapi_cli.errors import UsageError
 from xapi_cli.hints import Option, Run, together
@@ -40,7 +40,7 @@ def resolve(
         error = missing_profile(name, found)
         raise error if flags.get("profile") else UsageError(f"{place}: {error.message}", hint=error.hint)
     sources = _Sources(flags, environ, name, profile or {}, path.parent, option)
-    given = {key: value for key in sources.given() if (value := sources.value(key)) is not None}
+    given = {key: value for key in SETTINGS if (value := sources.value(key)) is not None}
     of_features = {key: given.pop(key) for key in FEATURE_SETTINGS if key in given}
     settings = Settings(**{**given, "profile": name}, of_features=of_features)
     _check_owner_of_secrets(settings, sources)
@@ -74,13 +74,13 @@ def arguments(flags: Flags) -> Iterator[tuple[str, str | None]]:
             yield SETTINGS[name].flags[0], None if SETTINGS[name].is_switch else value
 
 
-def without_profile(keys: Container[str], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
+def without_profile(keys: Iterable[str], flags: Flags, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of the settings in *keys* that are set; raises UsageError if one is not valid.
 
     No profile has a key for them, so this needs no config file, in which other settings may not be valid.
     """
     sources = _Sources(flags, environ, "", {}, Path())
-    return {key: value for key in sources.given() if key in keys and (value := sources.value(key)) is not None}
+    return {key: value for key in keys if (value := sources.value(key)) is not None}
 
 
 def selected_profile(flags: Flags, environ: Mapping[str, str], found: config_file.Config) -> str:
@@ -154,26 +154,18 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
 _OWNED = ("token", "token_file", "password")  # settings whose variables belong to the base URL in XAPI_BASE_URL
 
 
-class _Sources:
+class _Sources(NamedTuple):
     """Everything that gives settings: flags, variables, and the config file in *directory* with the profile *name*."""
 
-    def __init__(
-        self,
-        flags: Flags,
-        environ: Mapping[str, str],
-        name: str,
-        profile: Mapping[str, Any],
-        directory: Path,
-        option: Callable[[str], str] = flag_of,
-    ) -> None:
-        self.flags, self.environ, self.option = flags, environ, option
-        self.name, self.profile, self.directory = name, profile, directory
+    flags: Flags
+    environ: Mapping[str, str]
+    name: str
+    profile: Mapping[str, Any]
+    directory: Path
+    option: Callable[[str], str] = flag_of
 
-    def given(self) -> list[str]:
-        """Return the settings that a source may have, in the order of the table, which is that of the errors."""
-        names = {name for name, value in self.flags.items() if value is not None} | {*self.profile}
-        variables = self.environ.keys()
-        return [key for key, row in SETTINGS.items() if key in names or not variables.isdisjoint(row.variables)]
+    def __repr__(self) -> str:
+        return f"_Sources({self.name!r}, …)"  # the environment contains secrets
 
     def value(self, key: str) -> Any:
         """Return the value of the setting *key* from the first source that has it, otherwise None."""
