@@ -176,7 +176,7 @@ class _Sources(NamedTuple):
             return prefixed(self.option(key), setting.type.parse, flag)
         for variable in setting.variables:
             if value := self.environ.get(variable):
-                return prefixed(variable, setting.type.from_variable, value)
+                return prefixed(variable, setting.type.parse, value) if setting.reads_variables else None
         return self.profile_value(key)
 
     def profile_value(self, key: str) -> Any:

@@ -35,6 +35,9 @@ class Setting(NamedTuple):
     metavar: str | None = None
     commands: Commands = "all"
     variables: tuple[str, ...] = ()  # the first that is not empty counts
+    reads_variables: bool = (
+        True  # otherwise, they replace the key of a profile, but the code that needs them reads them
+    )
     secret: bool = False  # child processes do not inherit the variables
     in_profile: bool = False  # whether a profile has a key for it, of the same name
     in_library: bool = False  # whether `open_client` takes it
@@ -184,11 +187,12 @@ class Settings(NamedTuple):
         Setting(
             "trusted certificates",
             "Certificates to trust instead of those of the operating system: a PEM file or a directory",
-            values.CertificatePath(),
+            values.FilePath(),
             flags=("--ca-bundle",),
             metavar="PATH",
             commands="network",
             variables=("SSL_CERT_FILE", "SSL_CERT_DIR"),
+            reads_variables=False,
             in_profile=True,
             in_library=True,
             default="those of the operating system",

@@ -34,10 +34,6 @@ class Text:
     def __init__(self, parse: Callable[[str], Any] = str) -> None:
         self.parse = parse
 
-    def from_variable(self, text: str) -> Any:
-        """Return the value that the environment variable *text* sets."""
-        return self.parse(text)
-
     def accepts(self, value: object) -> bool:
         """Return whether *value* has a TOML type that is valid in the config file."""
         return type(value) in self.toml_types
@@ -164,14 +160,6 @@ class FilePath(Text):
     def from_profile(self, value: Any, directory: Path) -> Any:
         """Return *value* as an absolute path."""
         return _in_directory(value, directory)
-
-
-class CertificatePath(FilePath):
-    """The path of trusted certificates; its variables are those of OpenSSL."""
-
-    def from_variable(self, text: str) -> Any:
-        """Return None: the variable takes precedence over the profile, but `http.tls` reads it."""
-        return None
 
 
 class Command(Text):
