@@ -6,6 +6,7 @@ flattened with dots, arrays stay JSON.
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from xapi_cli.errors import ExpectationFailed
@@ -24,10 +25,9 @@ class CsvTable:
 
     def __init__(self, fields: Sequence[str], warn: Callable[[str], None]) -> None:
         self._warn = warn
-        self._columns = dict.fromkeys(fields, True)
-        self._missing = set(fields)
-        self._has_fields = bool(fields)
-        self._sample: list[dict[str, Any]] = []
+        self._fields, self._missing = fields, set(fields)
+        self._columns = dict.fromkeys(fields)
+        self._sample: list[dict[str, str]] = []
         self._sample_size = self._count = 0
         self._is_open = self._has_warned = False
         self._writer = csv.writer(self, lineterminator="\n")
@@ -39,27 +39,33 @@ class CsvTable:
                 raise ExpectationFailed(
                     "the response is not a JSON object or an array of objects", hint="omit --csv to see it"
                 )
-            self._add(row)
+            self._count += 1
+            self._add(self._cells(row))
 
     def finish(self) -> None:
         """Write what is left; raises ExpectationFailed if no row has a field that was asked for."""
-        self._open()
+        if not self._is_open:
+            self._open()
         if self._missing and self._count:
             names = ", ".join(printable(name) for name in sorted(self._missing))
             raise ExpectationFailed(f"no row has the field {names}", hint="check the names in --fields")
 
-    def _add(self, row: dict[str, Any]) -> None:
-        self._count += 1
-        if self._has_fields:
-            self._open()
-            self._writer.writerow([self._field(row, name) for name in self._columns])
-            return
-        cells = dict(_flattened(row))
+    def _cells(self, row: dict[str, Any]) -> dict[str, str]:
+        if not self._fields:
+            return dict(_flattened(row))
+        cells = {}
+        for name in self._fields:
+            with suppress(KeyError):
+                cells[name] = _text(lookup(row, name))
+        self._missing.difference_update(cells)
+        return cells
+
+    def _add(self, cells: dict[str, str]) -> None:
         if not self._is_open:
-            self._columns |= dict.fromkeys(cells, True)
+            self._columns |= dict.fromkeys(cells)
             self._sample.append(cells)
             self._sample_size += sum(map(len, cells.values()))
-            if len(self._sample) >= _SAMPLE or self._sample_size >= _MAX_SAMPLE:
+            if self._fields or len(self._sample) >= _SAMPLE or self._sample_size >= _MAX_SAMPLE:
                 self._open()
             return
         if not self._has_warned and (late := next((name for name in cells if name not in self._columns), None)):
@@ -67,26 +73,19 @@ class CsvTable:
             self._warn(
                 f"the field {printable(late)} first appears in row {self._count:,}, and is left out; use --fields"
             )
-        self._writer.writerow([cells.get(name, "") for name in self._columns])
+        self._write_row(cells)
 
     def _open(self) -> None:
         """Write the header row, and the rows from which the columns were taken."""
-        if self._is_open:
-            return
         self._is_open = True
         if self._columns:
             self._writer.writerow(self._columns)
         for cells in self._sample:
-            self._writer.writerow([cells.get(name, "") for name in self._columns])
+            self._write_row(cells)
         self._sample.clear()
 
-    def _field(self, row: dict[str, Any], name: str) -> str:
-        try:
-            value = lookup(row, name)
-        except KeyError:
-            return ""
-        self._missing.discard(name)
-        return _text(value)
+    def _write_row(self, cells: dict[str, str]) -> None:
+        self._writer.writerow([cells.get(name, "") for name in self._columns])
 
     def write(self, text: str) -> None:
         """Write *text*, a line of the csv module."""
