@@ -35,9 +35,7 @@ class Setting(NamedTuple):
     metavar: str | None = None
     commands: Commands = "all"
     variables: tuple[str, ...] = ()  # the first that is not empty counts
-    reads_variables: bool = (
-        True  # otherwise, they replace the key of a profile, but the code that needs them reads them
-    )
+    reads_variables: bool = True  # otherwise they replace the key of a profile, but `http.tls` reads them
     secret: bool = False  # child processes do not inherit the variables
     in_profile: bool = False  # whether a profile has a key for it, of the same name
     in_library: bool = False  # whether `open_client` takes it
