@@ -197,13 +197,13 @@ class ResponseOutput:
         if not self.terminal.stdout_is_terminal:
             self.terminal.write(b"".join(line + b"\r\n" for line in lines))
             return
-        from xapi_cli.request.verbose import colored_header, colored_status_line
+        from xapi_cli.request.verbose import colored_header
+        from xapi_cli.system.style import color_of_status
 
-        first, *others = (printable(line.decode("utf-8", "backslashreplace")) for line in lines)
         style = self.terminal.style
-        self.terminal.print(
-            "\n".join([colored_status_line(first, style), *(colored_header(line, style) for line in others)])
-        )
+        first, *others = (printable(line.decode("utf-8", "backslashreplace")) for line in lines)
+        first = style(color_of_status(response.status), first)
+        self.terminal.print("\n".join([first, *(colored_header(line, style) for line in others)]))
 
     def _write_to_stdout(self, response: "Response", chunks: Iterator[bytes]) -> None:
         if self.terminal.stdout_is_terminal:

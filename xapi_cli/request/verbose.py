@@ -1,7 +1,4 @@
-"""The output of -v: request lines, status lines and headers, and with -vv the bodies, with secrets redacted.
-
-Their colors are those of --include as well.
-"""
+"""The output of -v: request lines, status lines and headers, and with -vv the bodies, with secrets redacted."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,13 +7,12 @@ from typing import TYPE_CHECKING
 from xapi_cli.http import authorization
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
-from xapi_cli.system.style import Style, color_of_status
+from xapi_cli.system.style import Name, Style, color_of_status
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Request, Response
 
 
-Color = Callable[[str, Style], str]
 _MAX_BODY = 64 * 1024  # bytes
 
 
@@ -46,7 +42,7 @@ class VerboseLog:
         target = request.target.decode("ascii", "replace")
         self._started = time.monotonic()
         line = f"{request.method} {redact_url(target)} HTTP/1.1"
-        self._write_message(">", line, colored_request_line, request.headers.raw)
+        self._write_message(">", line, "strong", request.headers.raw)
         if self._bodies and not request.is_login and request.is_replayable:
             for _ in self.recorded(request.body, ">"):
                 pass
@@ -74,13 +70,11 @@ class VerboseLog:
         reason = response.reason.decode("utf-8", "backslashreplace")
         self._write_comment(f"* response after {round((time.monotonic() - self._started) * 1000)} ms")
         line = f"HTTP/{response.version.decode()} {response.status} {reason}".rstrip()
-        self._write_message("<", line, colored_status_line, response.headers.raw)
+        self._write_message("<", line, color_of_status(response.status), response.headers.raw)
 
-    def _write_message(
-        self, prefix: str, start_line: str, color: Color, headers: Iterable[tuple[bytes, bytes]]
-    ) -> None:
+    def _write_message(self, prefix: str, start_line: str, color: Name, headers: Iterable[tuple[bytes, bytes]]) -> None:
         mark = self._style("faint", prefix)
-        self._write_line(f"{mark} {color(self._shown(start_line), self._style)}")
+        self._write_line(f"{mark} {self._style(color, self._shown(start_line))}")
         for raw_name, raw_value in headers:
             name, value = raw_name.decode("ascii", "replace"), raw_value.decode("utf-8", "backslashreplace")
             line = self._shown(f"{name}: {redact_header(name, value)}".rstrip())
@@ -94,26 +88,7 @@ class VerboseLog:
         return printable(self._redactor.redact(line))
 
 
-def colored_request_line(line: str, style: Style) -> str:
-    """Return the request *line* in color."""
-    method, _, rest = line.partition(" ")
-    target, _, version = rest.rpartition(" ")
-    return f"{style('good', method)} {style('strong', target)} {_version(version, style)}"
-
-
-def colored_status_line(line: str, style: Style) -> str:
-    """Return the status *line* in color."""
-    version, _, rest = line.partition(" ")
-    status = rest[:3]
-    return f"{_version(version, style)} {style(color_of_status(int(status)), rest) if status.isdecimal() else rest}"
-
-
 def colored_header(line: str, style: Style) -> str:
     """Return the header *line* in color."""
     name, colon, value = line.partition(":")
-    return f"{style('name', name)}{colon}{value}" if colon else line
-
-
-def _version(text: str, style: Style) -> str:
-    name, slash, number = text.partition("/")
-    return f"{style('protocol', name)}{slash}{style('protocol', number)}"
+    return f"{style('name', name)}{colon}{value}"

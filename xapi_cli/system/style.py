@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from xapi_cli.system.render import printable
 
-Name = Literal["good", "caution", "bad", "error", "warning", "faint", "strong", "name", "heading", "protocol"]
+Name = Literal["good", "caution", "bad", "error", "warning", "faint", "strong", "name", "heading"]
 
 _CODES: Mapping[Name, str] = {
     "good": "32",  # green: a state or status that needs no action
@@ -21,7 +21,6 @@ _CODES: Mapping[Name, str] = {
     "strong": "1",
     "name": "36",  # cyan: what can be typed: commands and options; also the names of headers
     "heading": "1;4",
-    "protocol": "34",  # blue: the protocol in a start line
 }
 _MIN_WIDTH = 20  # columns; on a narrower terminal, lines are not wrapped
 # A word and the spaces before it. A command in backticks is one word: a shell would run the first line of a copy with a

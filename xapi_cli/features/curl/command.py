@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from xapi_cli.errors import UsageError
@@ -25,16 +26,16 @@ _STDIN = "/dev/fd/3"  # the original stdin, while descriptor 0 supplies the toke
 
 def prepare(plan: "Plan", curl: bool) -> None:
     """Let *plan* print a command and notes on what it does differently, instead of sending anything."""
+    plan.instead = lambda: _print_command(plan)
 
-    def print_command() -> None:
-        if STDIN in plan.items.files:
-            raise UsageError("--curl cannot show a value that is read from stdin", hint="read it from a file")
-        terminal, command = plan.context.terminal, _Command(plan)
-        terminal.print(command.text())
-        for note in command.notes():
-            terminal.note(note)
 
-    plan.instead = print_command
+def _print_command(plan: "Plan") -> None:
+    if STDIN in plan.items.files:
+        raise UsageError("--curl cannot show a value that is read from stdin", hint="read it from a file")
+    terminal, command = plan.context.terminal, _Command(plan)
+    terminal.print(command.text())
+    for note in command.notes():
+        terminal.note(note)
 
 
 class _Command:
@@ -154,12 +155,9 @@ class _Command:
         def no_stdin() -> None:
             raise UsageError("--curl cannot show a field that is read from stdin", hint="read it from a file")
 
-        found = body.build(self._items, data=None, form=self._options.form, stdin=no_stdin)
-        try:
-            return b"".join(found or ()).decode("utf-8", "surrogateescape")
-        finally:
-            if found is not None:
-                found.close()
+        make = body.form_body if self._options.form else body.json_body
+        with closing(make(self._items.fields, no_stdin)) as found:
+            return b"".join(found).decode("utf-8", "surrogateescape")
 
     def _part_words(self, part: Field | Upload) -> tuple[str, str]:
         texts = part.name + (body.filename(part) if isinstance(part, Upload) else "")
