@@ -5,40 +5,42 @@ from pathlib import Path
 
 import pytest
 
-from xapi_cli.system.programs import Invocation, describe_failure, find, run
+from xapi_cli.system.programs import describe_failure, find, run
 
 
-def shell(script: str, **options: bytes | bool) -> Invocation:
-    return Invocation(("sh", "-c", script), os.environ, 100, **options)  # type: ignore[arg-type]  # of both kinds
+def shell(script: str, seconds: float = 20, *, data: bytes = b"", in_background: bool = False) -> tuple[bytes, int]:
+    end = time.monotonic() + seconds
+    command = ("sh", "-c", script)
+    return run(
+        command, os.environ, lambda: end - time.monotonic(), max_output=100, data=data, in_background=in_background
+    )
 
 
-RUNS: list[tuple[Invocation, tuple[bytes, int]]] = [
-    (shell("echo out; echo err >&2; exit 3"), (b"out\n", 3)),
-    (shell("cat", data=b"in"), (b"in", 0)),
-    (shell("true", data=b"unread" * 100_000), (b"", 0)),
-    (shell("read line || echo empty"), (b"empty\n", 0)),
-    (shell("kill -KILL $$"), (b"", -9)),
-    (shell("sleep 30 & echo left running"), (b"left running\n", 0)),
-    (shell("exec >&-; sleep 0.2; exit 4"), (b"", 4)),
-]
-
-
-@pytest.mark.parametrize("program, result", RUNS, ids=lambda each: str(each[0]))
-def test_a_program_is_run_for_its_output(program: Invocation, result: tuple[bytes, int]) -> None:
-    started = time.monotonic()
-    assert run(program, 20) == result
-    assert time.monotonic() - started < 20
+@pytest.mark.parametrize(
+    "script, data, result",
+    [
+        ("echo out; echo err >&2; exit 3", b"", (b"out\n", 3)),
+        ("cat", b"in", (b"in", 0)),
+        ("true", b"unread" * 100_000, (b"", 0)),
+        ("read line || echo empty", b"", (b"empty\n", 0)),
+        ("kill -KILL $$", b"", (b"", -9)),
+        ("sleep 30 & echo left running", b"", (b"left running\n", 0)),
+        ("exec >&-; sleep 0.2; exit 4", b"", (b"", 4)),
+    ],
+)
+def test_a_program_is_run_for_its_output(script: str, data: bytes, result: tuple[bytes, int]) -> None:
+    assert shell(script, data=data) == result
 
 
 @pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("script", ["exec sleep 30", "sleep 30", "exec >&-; sleep 30"])
 def test_a_program_that_takes_too_long_is_killed(script: str, in_background: bool) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
-        run(shell(script, in_background=in_background), 0.2)
+        shell(script, 0.2, in_background=in_background)
 
 
 def test_a_program_that_prints_too_much_is_killed() -> None:
-    output, code = run(shell("exec yes"), 20)
+    output, code = shell("exec yes")
     assert (len(output) > 100, code) == (True, -9)
 
 

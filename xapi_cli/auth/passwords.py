@@ -153,8 +153,10 @@ def from_command(
     left = limit if deadline is None else max(0.0, deadline - time.monotonic())
     name = f"{setting} {printable(os.path.basename(command[0]))!r}"
     try:
-        program = programs.Invocation(command, without_secrets(environ), _MAX_COMMAND_OUTPUT, show_stderr=show_stderr)
-        output, exit_code = programs.run(program, min(limit, left))
+        end, given = time.monotonic() + min(limit, left), without_secrets(environ)
+        output, exit_code = programs.run(
+            command, given, lambda: end - time.monotonic(), max_output=_MAX_COMMAND_OUTPUT, show_stderr=show_stderr
+        )
     except (OSError, ValueError) as error:
         raise _failed(name, f"cannot be run: {getattr(error, 'strerror', None) or 'invalid argument'}") from error
     except subprocess.TimeoutExpired:

@@ -6,30 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from xapi_cli.errors import CommandError
 from xapi_cli.system.render import printable
 
-_SLICE = 0.05  # seconds between two checks
-
-
-class Invocation(NamedTuple):
-    """A program and how it runs: *command* in *environ*, with *data* as its stdin.
-
-    It is killed if it prints more than *max_output* bytes. If it is *in_background*, it must not read from the
-    terminal, and its child processes are killed with it. Its stderr is discarded, unless *show_stderr*.
-    """
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    max_output: int
-    data: bytes = b""
-    in_background: bool = False
-    show_stderr: bool = False
+_SLICE = 0.05  # seconds between two checks of the time that is left
 
 
 def find(program: str, environ: Mapping[str, str]) -> str:
@@ -81,26 +64,36 @@ def describe_failure(exit_code: int) -> str:
         return f"was terminated by signal {-exit_code}"
 
 
-def run(program: Invocation, limit: float | Callable[[], float]) -> tuple[bytes, int]:
-    """Return what *program* printed until it exited, and its exit code.
+def run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    left: Callable[[], float],
+    *,
+    max_output: int,
+    data: bytes = b"",
+    in_background: bool = False,
+    show_stderr: bool = False,
+) -> tuple[bytes, int]:
+    """Return what *command*, with *data* as its stdin, printed until it exited, and its exit code.
 
-    The output of one that prints too much is longer than the limit. Raises OSError or ValueError if it cannot be run,
-    and subprocess.TimeoutExpired after *limit* seconds; a function returns those that are left.
+    It is killed if it prints more than *max_output* bytes; the output is longer then. If it runs *in_background*, it
+    must not read from the terminal, and its child processes are killed with it. Its stderr is discarded, unless
+    *show_stderr*. *left* returns the seconds that are left. Raises OSError or ValueError if the command cannot be run,
+    and subprocess.TimeoutExpired.
 
     A child process that it leaves running may hold the pipe open, so the end of the output is not the end of the file:
     a mark is written to the pipe after the exit, and so after everything that the program wrote.
     """
-    path = find(program.command[0], program.environ)
-    has_group = program.in_background and sys.platform != "win32"
+    path, has_group = find(command[0], environ), in_background and sys.platform != "win32"
     source, sink = os.pipe()
     try:
         process = subprocess.Popen(
-            program.command,
+            command,
             executable=path,
-            stdin=subprocess.PIPE if program.data else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if data else subprocess.DEVNULL,
             stdout=sink,
-            stderr=None if program.show_stderr else subprocess.DEVNULL,
-            env=program.environ,
+            stderr=None if show_stderr else subprocess.DEVNULL,
+            env=environ,
             process_group=0 if has_group else None,
             bufsize=0,
         )
@@ -108,29 +101,26 @@ def run(program: Invocation, limit: float | Callable[[], float]) -> tuple[bytes,
         os.close(source)
         os.close(sink)
         raise
-    output, mark, end = bytearray(), os.urandom(16), time.monotonic() + (0 if callable(limit) else limit)
-    left = limit if callable(limit) else lambda: end - time.monotonic()
+    output, mark = bytearray(), os.urandom(16)
 
     def write() -> None:
         with suppress(OSError), process.stdin as pipe:  # type: ignore[union-attr]  # it may exit without reading
-            pipe.write(program.data)
+            pipe.write(data)
 
     def read() -> None:
         with open(source, "rb", buffering=0) as pipe:
-            while len(output) <= program.max_output + len(mark) and (chunk := pipe.read(65536)):
+            while len(output) <= max_output + len(mark) and (chunk := pipe.read(65536)):
                 output.extend(chunk)
                 if mark in output:
                     return
         _kill(process, group=has_group)
 
+    reader = threading.Thread(target=read, daemon=True)
     try:
-        if program.data:
-            _start(write)
-        reader, waiter = _start(read), _start(process.wait)
-        while waiter.is_alive():  # `Popen.wait` with a timeout would notice the exit up to 50 ms later
-            waiter.join(_SLICE)
-            if waiter.is_alive() and left() <= 0:
-                raise subprocess.TimeoutExpired(process.args, 0)
+        reader.start()
+        if data:
+            threading.Thread(target=write, daemon=True).start()
+        _wait(process, left)
         with suppress(OSError):  # the reader has read more than the limit and closed the pipe
             os.write(sink, mark)
         reader.join()
@@ -142,14 +132,17 @@ def run(program: Invocation, limit: float | Callable[[], float]) -> tuple[bytes,
             process.wait()
 
 
+def _wait(process: "subprocess.Popen[bytes]", left: Callable[[], float]) -> None:
+    while process.returncode is None:
+        try:
+            process.wait(_SLICE)
+        except subprocess.TimeoutExpired:
+            if left() <= 0:
+                raise
+
+
 def _kill(process: "subprocess.Popen[bytes]", *, group: bool) -> None:
     if group and sys.platform != "win32":
         with suppress(ProcessLookupError, PermissionError):  # macOS: PermissionError if all are zombies
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-
-
-def _start(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread

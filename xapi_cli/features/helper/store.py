@@ -162,15 +162,15 @@ class _Program:
 
     def run(self, action: str, text: str) -> bytes | None:
         """Return what the helper prints for *action* with *text* in its stdin, or None if it found no credentials."""
-        call = programs.Invocation(
-            (self._path, action),
-            self._options.environ,
-            _MAX_OUTPUT,
-            data=text.encode("ascii"),
-            in_background=self._options.unlock_wait is None,
-        )
         try:
-            output, code = programs.run(call, self._limit.left)
+            output, code = programs.run(
+                (self._path, action),
+                self._options.environ,
+                self._limit.left,
+                max_output=_MAX_OUTPUT,
+                data=text.encode("ascii"),
+                in_background=self._options.unlock_wait is None,
+            )
         except subprocess.TimeoutExpired:
             raise Unresponsive("did not respond in time") from None
         except FileNotFoundError:
