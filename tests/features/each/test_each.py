@@ -260,6 +260,18 @@ def test_what_two_interrupts_have_prevented_is_in_the_file_of_failed(xapi: Xapi,
     assert [json.loads(line)["path"] for line in rest.read_text().splitlines()] == ["/d/1", "/d/2"]
 
 
+def test_an_interrupt_ends_the_wait_for_the_list(xapi: Xapi) -> None:
+    is_over = threading.Event()
+    with Server([request(), wait_for(is_over)]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        program = xapi.start("each", "--list", "/l", "/d/{id}", env=env)
+        while not server.received:
+            assert program.poll() is None
+        program.send_signal(signal.SIGINT)
+        assert program.wait() == 130
+        is_over.set()
+
+
 def test_full_lines_have_the_row_and_its_number(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("each", "/x-api/projects/{}", "--full", input="3\n9\n", env=sandbox.settings)
 

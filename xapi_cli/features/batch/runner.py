@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -106,14 +107,13 @@ class Runner:
         self._signal: int | None = None
         self._is_interruptible = True
         self._failure: BaseException | None = None
-        self._handlers = signals.graceful_stop(self._on_signal)
+        self._handlers = ExitStack()
 
     def __enter__(self) -> Self:
-        self._handlers.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._handlers.__exit__(None, None, None)
+        self._handlers.close()
         self.stop()
         self._transport.close()  # requests in flight fail; nothing waits for them
 
@@ -124,6 +124,7 @@ class Runner:
         signal, that of *tasks*, or one that is not about a single request, such as StoreError.
         """
         self._tasks = tasks
+        self._handlers.enter_context(signals.graceful_stop(self._on_signal))
         for _ in range(4 * self._jobs):
             self._slots.put(None)
         self._start_thread()
