@@ -34,8 +34,17 @@ class _Base:
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page."""
-        page: str = super().get_help(ctx)  # type: ignore[misc]  # likewise
+        page: str = super().get_help(ctx)  # type: ignore[misc]  # of Typer's class
         return page.replace(_HYPHEN, "-")
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help page: usage, description, options, examples."""
+        command: Any = self
+        text, examples = split_examples(self.help)
+        command.format_usage(ctx, formatter)
+        _write_text(formatter, text)
+        command.format_options(ctx, formatter)
+        write_examples(formatter, examples)
 
 
 class Command(_Base, TyperCommand):
@@ -58,11 +67,8 @@ class Command(_Base, TyperCommand):
         """Return the usage in the conventional form: NAME, not {NAME}."""
         return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help page: usage, description, options, the names of the settings, examples."""
-        text, examples = split_examples(self.help)
-        self.format_usage(ctx, formatter)
-        _write_text(formatter, text)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, and the names of the settings."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for each, record in _records(self, ctx).items():
             if each.name not in options.SHARED:
@@ -75,7 +81,6 @@ class Command(_Base, TyperCommand):
                 " ".join(filter(None, (SETTINGS[name].flags[0], SETTINGS[name].off_flag))) for name in shared
             )
             _write_text(formatter, f"Settings, which `xapi --help` describes: {names}.")
-        write_examples(formatter, examples)
 
 
 class Group(_Base, TyperGroup):
@@ -92,15 +97,11 @@ class Group(_Base, TyperGroup):
         """Return the command *cmd_name*, None if it is unknown."""
         return self.make(cmd_name) if cmd_name in self.names else None
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help page: usage, description, commands, options, examples."""
-        text, examples = split_examples(self.help)
-        self.format_usage(ctx, formatter)
-        _write_text(formatter, text)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, and the options of the group itself."""
         self.format_commands(ctx, formatter)
         write_section(formatter, "Options", list(_records(self, ctx).values()))
         self.format_epilog(ctx, formatter)
-        write_examples(formatter, examples)
 
 
 def command(name: str, function: Callable[..., Any], **settings: Any) -> Command:

@@ -37,35 +37,21 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class Uses(NamedTuple):
-    """What a command has besides the parameters of its function; see `settings_flags`."""
+    """What a command has besides the parameters of its function."""
 
-    settings: tuple[str, ...] = ()
-    may_create_profile: bool = False
-    rows: "Callable[[], Mapping[str, Flag]]" = dict
-    base_url_argument: Callable[[str], str] | None = None
-    instead: Mapping[str, str] = MappingProxyType({})
+    settings: tuple[str, ...] = ()  # the command has their flags, and the values are in `context.settings`
+    may_create_profile: bool = False  # the selected profile does not have to exist
+    rows: "Callable[[], Mapping[str, Flag]]" = dict  # returns more options, whose values are in `chosen`
+    base_url_argument: Callable[[str], str] | None = None  # checks the argument `url`, the same as --base-url
+    instead: Mapping[str, str] = MappingProxyType({})  # hints for options of similar programs that it does not have
 
 
-def settings_flags(
-    *names: str,
-    may_create_profile: bool = False,
-    rows: "Callable[[], Mapping[str, Flag]]" = dict,
-    base_url_argument: Callable[[str], str] | None = None,
-    instead: Mapping[str, str] = MappingProxyType({}),
-) -> Callable[[F], F]:
-    """Return a decorator that adds the flags of the settings *names* to a command.
-
-    The command does not declare them: it reads the resulting values from `context.settings`. If *may_create_profile*,
-    the selected profile does not have to exist. *rows* returns more options, whose values are in `chosen`. With
-    *base_url_argument*, which checks it, the argument `url` of the command is the same as --base-url. *instead* has
-    hints for options of similar programs that the command does not have.
-    """
-    ordered = tuple(name for name in SETTINGS if name in names)
+def settings_flags(*names: str, **others: Any) -> Callable[[F], F]:
+    """Return a decorator that adds the flags of the settings *names* to a command, and *others* of `Uses`."""
 
     def decorate(function: F) -> F:
-        function.uses = Uses(  # type: ignore[attr-defined]  # for cli.command
-            ordered, may_create_profile, rows, base_url_argument, instead
-        )
+        ordered = tuple(name for name in SETTINGS if name in names)
+        function.uses = Uses(ordered, **others)  # type: ignore[attr-defined]  # for cli.command
         return function
 
     return decorate
