@@ -10,6 +10,8 @@ clients wait in the backlog of the system.
 """
 
 import socket
+import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +33,7 @@ _MAX_CLIENTS = 256
 _BACKLOG = 512  # connections that the system accepts before the proxy does
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
+_RESET = struct.pack("=HH" if sys.platform == "win32" else "=ii", 1, 0)  # when the socket is closed, for SO_LINGER
 
 
 class Forwarding(NamedTuple):
@@ -199,8 +202,8 @@ class _Connection:
             for block in response.chunks():
                 self._socket.sendall(chunk(block) if is_chunked else block)
         except XapiError:  # the response is truncated, and is so for the client
-            if head.is_http_1_0:
-                self._reset_at_close()
+            if head.is_http_1_0:  # only a reset shows it to this client
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             return False
         if is_chunked:
             self._socket.sendall(LAST_CHUNK)
