@@ -8,7 +8,7 @@ import pytest
 from tests.features.redis.fleet import ME, Env, OneTokenSandbox, ended, exit_codes, fleet
 from tests.support.program import PYTHON, Xapi, how_to_add
 from tests.support.redis_server import RedisServer
-from tests.support.servers import Peer, Server, Stopwatch, hang, request, send
+from tests.support.servers import Peer, Server, hang, request, send
 from tests.support.threads import Gate
 from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
@@ -86,14 +86,12 @@ def test_a_logout_of_all_accounts_names_what_it_could_not_delete(
     assert xapi("login", env={**sandbox.settings, **member, "XAPI_STORAGE": "file"}).code == 0
     redis_server.freeze()
 
-    with Stopwatch() as watch:
-        stopped = xapi("logout", "--all", env={"XAPI_STORAGE": "file"})
+    stopped = xapi("logout", "--all", env={"XAPI_STORAGE": "file"})
     place = f"Redis ({redis_server.url}, xapi): Redis at {redis_server.socket}"
     assert sorted(error.partition(" did not respond ")[0] for error in stopped.err.splitlines()) == sorted(
         f"xapi: error: cannot log out of {user.email} at {sandbox.base_url}: {place}" for user in (MASTER, MEMBER)
     )
     assert (stopped.code, list((xapi.state / "tokens").iterdir())) == (13, [])
-    assert watch.seconds < 20  # both accounts wait once
     redis_server.thaw()
 
     assert xapi("logout", "--all").code == 0
