@@ -61,14 +61,13 @@ class Storage(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting without a flag, with a key in profiles: its *title* in messages, and what the *help* says about it.
+    """A setting without a flag, with a key in profiles, and what the *help* says about it.
 
     The function *check* returns the value for a text, or raises UsageError; *stored* does so for a text in a profile,
     if that may contain less. Without both, it is a command. A *secret* variable is not passed to child processes. What
     a profile sets applies only with the profile's own value of the setting *beside*.
     """
 
-    title: str
     help: str
     check: str = ""
     stored: str = ""
@@ -219,7 +218,6 @@ FEATURES: Mapping[str, Feature] = {
         ),
         settings={
             "redis_url": Setting(
-                "Redis server",
                 "URL of the Redis server: redis://, rediss:// or unix://; put a password only here, not in the config"
                 " file",
                 "xapi_cli.features.redis.settings:address",
@@ -228,14 +226,12 @@ FEATURES: Mapping[str, Feature] = {
                 secret=True,
             ),
             "redis_prefix": Setting(
-                "prefix of the keys in Redis",
                 "Prefix of all keys that xapi uses in Redis",
                 "xapi_cli.features.redis.settings:prefix",
                 variables=("XAPI_REDIS_PREFIX",),
                 default="xapi",
             ),
             "redis_password_command": Setting(
-                "command that prints the password of Redis",
                 "Command that prints the password of the Redis server",
                 beside="redis_url",
             ),
@@ -252,7 +248,6 @@ FEATURES: Mapping[str, Feature] = {
         ),
         settings={
             "credential_helper": Setting(
-                "credential helper",
                 "Program for storage helper: NAME of docker-credential-NAME, or an absolute path",
                 "xapi_cli.features.helper.settings:program",
                 variables=("XAPI_CREDENTIAL_HELPER",),

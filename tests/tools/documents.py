@@ -13,6 +13,7 @@ from tests.tools.surface import surface
 from xapi_cli import errors
 from xapi_cli.app import COMMANDS, program
 from xapi_cli.errors import XapiError
+from xapi_cli.feature_table import FEATURES
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS, VARIABLES, Setting, default_text
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,9 @@ def settings_table() -> str:
     """Return the table of settings in `docs/settings.md`."""
     lines = ["| setting | flag | environment | profile key | default |", "| --- | --- | --- | --- | --- |"]
     lines += [_settings_row(each, default_text(name)) for name, each in SETTINGS.items()]
-    lines += [_settings_row(each) for each in VARIABLES if each.title]
+    lines += [_settings_row(each) for each in VARIABLES]
+    for feature in FEATURES.values():
+        lines += [f"| {text} | | `{name}` | | |" for name, text in feature.variables.items()]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -59,7 +62,7 @@ def _settings_row(setting: Setting, default: str = "") -> str:
     only = where.get(setting.commands, f" (`{setting.commands}` only)") if setting.flags else ""
     flags = _code(*setting.flags, *([setting.off_flag] if setting.off_flag else [])) + only
     shown = default if setting.is_switch else _code(default) if default else setting.default
-    cells = [setting.title, flags, _code(*setting.variables), _profile_key(setting), shown]
+    cells = [setting.help, flags, _code(*setting.variables), _profile_key(setting), shown]
     return re.sub(" +", " ", f"| {' | '.join(cells)} |")
 
 

@@ -131,12 +131,11 @@ def missing(key: str, profile: str | None = None, found: config_file.Config | No
 
     *profile* is the selected profile; without it, the command is `login`, which the hint then does not suggest.
     """
-    row = SETTINGS[key]
-    variable, where, select = row.variables[0], "", ""
+    variable, where, select = SETTINGS[key].variables[0], "", ""
     if others := [other for other, settings in found.profiles.items() if settings.get(key)] if found else []:
         where, select = f" in profile {printable(str(profile))}", f"select a profile with -p ({_listed(others)}), "
     log_in = f", or set {variable}" if profile is None else (f", set {variable}, or run ", Run("login"))
-    return UsageError(f"no {row.title}{where}", hint=together(select, ("give ", Option(key)), log_in))
+    return UsageError(f"no {_NOUNS[key]}{where}", hint=together(select, ("give ", Option(key)), log_in))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -151,6 +150,7 @@ def prefixed(place: str, parse: Callable[..., Any], *arguments: Any) -> Any:
         raise UsageError(f"{printable(place)}: {error.message}", hint=error.hint) from error
 
 
+_NOUNS = {"base_url": "base URL", "username": "username"}  # what messages call the settings of an account
 _OWNED = ("token", "token_file", "password")  # settings whose variables belong to the base URL in XAPI_BASE_URL
 
 

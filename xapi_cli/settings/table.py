@@ -27,8 +27,7 @@ Commands = Literal["all", "network", "calls", "sends", "login", "request"]
 class Setting(NamedTuple):
     """How users give one setting, in which form, and what the documentation says about it."""
 
-    title: str  # the name of the setting in messages and in the table of docs/settings.md; empty: not in that table
-    help: str  # one sentence without its period, for `xapi --help`
+    help: str  # one sentence without its period, for `xapi --help` and the table in docs/settings.md
     type: values.Text = values.Text()
     flags: tuple[str, ...] = ()
     off_flag: str | None = None  # of a switch: for one command, the opposite of the variable or the profile
@@ -61,7 +60,6 @@ class Settings(NamedTuple):
     profile: Annotated[
         str,
         Setting(
-            "profile",
             "Profile to use",
             values.Text(values.profile_name),
             flags=("--profile", "-p"),
@@ -72,7 +70,6 @@ class Settings(NamedTuple):
     base_url: Annotated[
         str | None,
         Setting(
-            "base URL",
             "Base URL of the API",
             values.Text(urls.base_url),
             flags=("--base-url",),
@@ -86,7 +83,6 @@ class Settings(NamedTuple):
     username: Annotated[
         str | None,
         Setting(
-            "username",
             "Username, an email address",
             values.Text(values.username),
             flags=("--username", "-u"),
@@ -100,7 +96,6 @@ class Settings(NamedTuple):
     password: Annotated[
         str | None,
         Setting(
-            "password",
             "Password for logins, so that xapi does not prompt for it",
             flags=("--password-stdin",),  # takes no value: `login` reads stdin
             commands="login",
@@ -112,7 +107,6 @@ class Settings(NamedTuple):
     password_command: Annotated[
         tuple[str, ...] | None,
         Setting(
-            "command that prints the password",
             "Run CMD to get the password; CMD is stored in the profile",
             values.Command(),
             flags=("--password-command",),
@@ -124,7 +118,6 @@ class Settings(NamedTuple):
     token: Annotated[
         str | None,
         Setting(
-            "your own access token",
             "Access token to use as is; it is never stored and never renewed",
             values.Text(values.access_token),
             variables=("XAPI_TOKEN",),
@@ -134,7 +127,6 @@ class Settings(NamedTuple):
     token_file: Annotated[
         str | None,
         Setting(
-            "file that contains the token",
             "File that contains the access token; each command reads it, and rereads it after a 401",
             values.FilePath(),
             variables=("XAPI_TOKEN_FILE",),
@@ -143,7 +135,6 @@ class Settings(NamedTuple):
     storage: Annotated[
         str,
         Setting(
-            "storage",
             f"Where the token is stored: {registry.alternatives()}",
             values.Choice("storage", registry.names()),
             flags=("--storage",),
@@ -156,7 +147,6 @@ class Settings(NamedTuple):
     timeout: Annotated[
         float,
         Setting(
-            "timeout",
             "Time limit for each network operation, and for a whole login",
             values.TimeLimit(),
             flags=("--timeout",),
@@ -170,7 +160,6 @@ class Settings(NamedTuple):
     max_time: Annotated[
         float | None,
         Setting(
-            "time limit for the whole command",
             "Time limit of the whole command",
             values.TimeLimit(),
             flags=("--max-time",),
@@ -183,7 +172,6 @@ class Settings(NamedTuple):
     ca_bundle: Annotated[
         str | None,
         Setting(
-            "trusted certificates",
             "Certificates to trust instead of those of the operating system: a PEM file or a directory",
             values.FilePath(),
             flags=("--ca-bundle",),
@@ -199,7 +187,6 @@ class Settings(NamedTuple):
     read_only: Annotated[
         bool,
         Setting(
-            "read-only",
             "Send only GET, HEAD and OPTIONS, and refuse any other method",
             values.Switch(),
             flags=("--read-only",),
@@ -213,7 +200,6 @@ class Settings(NamedTuple):
     headers: Annotated[
         tuple[tuple[str, str], ...],
         Setting(
-            "default headers",
             "Headers of each request to the API, such as 'X-Team: blue'; sent only to the account of the profile",
             values.Headers(),
             in_profile=True,
@@ -222,7 +208,6 @@ class Settings(NamedTuple):
     retry: Annotated[
         int,
         Setting(
-            "retries",
             "Retry up to N times after 429, 502, 503, 504 or a connection lost before the response (not POST or PATCH)",
             values.Count(MAX_RETRIES),
             flags=("--retry",),
@@ -235,7 +220,6 @@ class Settings(NamedTuple):
     log: Annotated[
         str | None,
         Setting(
-            "request log",
             "Append a line of JSON to FILE for each request that is sent",
             values.FilePath(),
             flags=("--log",),
@@ -249,7 +233,6 @@ class Settings(NamedTuple):
     no_input: Annotated[
         bool,
         Setting(
-            "never prompt",
             "Never prompt",
             values.Switch(),
             flags=("--no-input",),
@@ -259,7 +242,6 @@ class Settings(NamedTuple):
     quiet: Annotated[
         bool,
         Setting(
-            "no notes and no progress",
             "Print only warnings and errors on stderr",
             values.Switch(),
             flags=("--quiet",),
@@ -269,7 +251,6 @@ class Settings(NamedTuple):
     error_format: Annotated[
         str,
         Setting(
-            "format of messages on stderr",
             "Format of messages on stderr: text, or json for one JSON object per line",
             values.Choice("format", message_format.NAMES),
             flags=(message_format.FLAG,),
@@ -305,7 +286,6 @@ FEATURE_SETTINGS = {name: row for feature in FEATURES.values() for name, row in 
 
 def _of_feature(row: FeatureSetting) -> Setting:
     return Setting(
-        row.title,
         row.help,
         values.Checked(row.check, row.stored) if row.check else values.Command(),
         variables=row.variables,
@@ -323,30 +303,26 @@ SETTINGS: Mapping[str, Setting] = {
 # Variables that no flag and no profile overrides; the code that uses them reads them itself.
 VARIABLES: tuple[Setting, ...] = (
     Setting(
-        "proxy",
         "Proxies; NO_PROXY lists hosts that are reached without one",
         variables=("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     ),
     Setting(
-        "directory of `config.toml`",
         "Directory of config.toml",
         variables=("XAPI_CONFIG_DIR",),
         default="see [The config file](#the-config-file)",
     ),
     Setting(
-        "directory that contains the state directory `xapi`",
         "Directory that contains xapi/, the directory for locks and the file storage",
         variables=("XAPI_STATE_DIR",),
         default="see [Storage](storage.md#files)",
     ),
-    Setting("", "1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
-    Setting("", "Any value: no colors", variables=("NO_COLOR",)),
+    Setting("1: report where an unexpected failure occurred, without values", variables=("XAPI_DEBUG",)),
+    Setting("Any value: no colors", variables=("NO_COLOR",)),
     Setting(
-        "",
         "true: errors and warnings are also annotations, and `xapi token show` masks the token in the log",
         variables=("GITHUB_ACTIONS",),
     ),
-    Setting("", "Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
+    Setting("Backend of the keyring library", variables=("PYTHON_KEYRING_BACKEND",)),
 )
 
 SECRET_VARIABLES = tuple(name for row in SETTINGS.values() if row.secret for name in row.variables)
