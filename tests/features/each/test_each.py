@@ -242,6 +242,29 @@ def test_a_link_gets_the_path_prefix_of_the_base_url_at_most_once(xapi: Xapi, li
     assert [line["path"] for line in rows_of(outcome)] == [path]
 
 
+@pytest.mark.parametrize(
+    ("args", "data", "expected"),
+    [
+        (("/p/{id}", "q=={role} x"), 'id,role\na/b ?,""""\n', {"path": "/p/a%2Fb%20%3F", "query": {"q": '" x'}}),
+        (("p/\\{x}/{id}", "X-A:{id}"), '{"id": 1.10}', {"path": "/p/{x}/1.10", "headers": {"X-A": "1.10"}}),
+        (("POST", "/p", "ids[]:={id}", "a[b]:={id}"), "id\nTrue\n", {"json": {"ids": [True], "a": {"b": True}}}),
+        (("POST", "/p", 'r:=["{id}",{}]', "s={id}"), '[{"id": 2.50}]', {"json": {"r": ["2.50", {}], "s": "2.50"}}),
+        (("POST", "/p", "v:={}"), '"[1]"\n', {"json": {"v": [1]}}),
+        (("POST", "/p", "v:={o.k}"), '[{"o": {"k": [null]}}]', {"json": {"v": [None]}}),
+        (("-X", "PATCH", "/p/{id}", "-d", "{id}"), '[{"id": "x"}]', {"method": "PATCH", "json": "x"}),
+        (("--items", "d.rows", "/p/{id}"), '{"d": {"rows": [{"id": 1}]}}', {"path": "/p/1"}),
+    ],
+)
+def test_placeholders_become_parts_of_the_request(
+    xapi: Xapi, args: tuple[str, ...], data: str, expected: dict[str, Any]
+) -> None:
+    env = {"XAPI_BASE_URL": "http://127.0.0.1:1", "XAPI_TOKEN": "t"}
+    outcome = xapi("each", *args, "--dry-run", input=data, env=env)
+
+    (line,) = rows_of(outcome)
+    assert {name: line[name] for name in expected} == expected
+
+
 def test_what_two_interrupts_have_prevented_is_in_the_file_of_failed(xapi: Xapi, tmp_path: Path) -> None:
     is_over, rest, rows = threading.Event(), tmp_path / "rest", tmp_path / "rows"
     rows.write_text("1\n2\n")
