@@ -149,6 +149,12 @@ def test_what_is_not_a_regular_file_is_written_directly(tmp_path: Path) -> None:
         replace(tmp_path / "fifo", data)
         assert (reader.wait(), (tmp_path / "read").read_bytes()) == (0, data)
 
+    source, sink = os.pipe()  # as of a process substitution
+    replace(f"/dev/fd/{sink}", b"new")
+    assert os.read(source, 9) == b"new"
+    os.close(source)
+    os.close(sink)
+
     code = "from xapi_cli.system.files import Replacement\nprint('before', flush=True)\n"
     code += "with Replacement('/dev/stdout') as new: new.write(b'new'); new.commit()\nprint('after')"
     with open(tmp_path / "out", "w") as out:

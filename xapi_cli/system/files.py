@@ -143,9 +143,9 @@ class Replacement:
 
     def open(self) -> None:
         """Open the new file; a failure needs no cleanup."""
-        old, number = _status(self._target), _STREAMS.get(self.name)
-        if self.name.endswith((os.sep, "/")):
+        if not os.path.basename(self.name):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        old, number = _status(self.name), _STREAMS.get(self.name)
         if number is not None or (old is not None and not stat.S_ISREG(old.st_mode)):
             descriptor = os.open(self.name, os.O_WRONLY) if number is None else os.dup(number)
             self.file, self.is_direct = open(descriptor, "wb", buffering=0), True  # noqa: SIM115 - `close` does
