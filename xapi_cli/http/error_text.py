@@ -33,7 +33,6 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
     -67818: _CERTIFICATE[10],
     -67843: _CERTIFICATE[20],
 }
-_CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
 _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",
@@ -44,7 +43,7 @@ _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("no TLS version in common", None),
-    _CERTIFICATE_REQUIRED: ("the server requires a client certificate, which xapi does not support", None),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("the server requires a client certificate; xapi has none", None),
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": (
         "the server does not support HTTP/1.1 on this port, perhaps only HTTP/2",
         CHECK_SCHEME,
@@ -62,14 +61,6 @@ _SYSTEM_HINTS: dict[int, Hint] = {
 _NO_SUCH_HOST = {
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
 }
-
-
-def requires_certificate(error: OSError) -> bool:
-    """Return whether *error* ends the TLS handshake because the client has no certificate.
-
-    With TLS 1.3, the client has completed its part of the handshake by then.
-    """
-    return isinstance(error, ssl.SSLError) and error.reason == _CERTIFICATE_REQUIRED
 
 
 def describe_error(error: OSError) -> tuple[str, Hint | None]:

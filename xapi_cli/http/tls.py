@@ -24,10 +24,8 @@ def create_context(ca_bundle: str | None, environ: Mapping[str, str]) -> "ssl.SS
 
     Raises UsageError if the configured CA certificates cannot be loaded.
     """
-    sources = list(configured_paths(ca_bundle, environ))
-    context = context_from_files(sources) if sources else _directory_context() or _system_context()
-    harden(context)
-    return context
+    sources = list(_configured_paths(ca_bundle, environ))
+    return _hardened(_context_from_files(sources) if sources else _directory_context() or _system_context())
 
 
 def complete(context: "ssl.SSLContext", error: BaseException | None) -> "ssl.SSLContext | None":
@@ -36,14 +34,10 @@ def complete(context: "ssl.SSLContext", error: BaseException | None) -> "ssl.SSL
 
     if not isinstance(error, ssl.SSLCertVerificationError) or error.verify_code not in _UNKNOWN_CA:
         return None
-    if context not in _directory_contexts:
-        return None
-    found = _system_context()
-    harden(found)
-    return found
+    return _hardened(_system_context()) if context in _directory_contexts else None
 
 
-def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield the name of each setting with trusted certificates, and each file or directory that it names."""
     if ca_bundle:
         yield "the CA bundle", Path(ca_bundle).expanduser()
@@ -55,7 +49,7 @@ def configured_paths(ca_bundle: str | None, environ: Mapping[str, str]) -> Itera
             yield "SSL_CERT_DIR", Path(directory)
 
 
-def context_from_files(sources: Sequence[tuple[str, Path]]) -> "ssl.SSLContext":
+def _context_from_files(sources: Sequence[tuple[str, Path]]) -> "ssl.SSLContext":
     """Return a TLS context that trusts the certificates in *sources*; raises UsageError if they cannot be loaded.
 
     A directory of SSL_CERT_DIR may be missing or empty, as conda sets it, if there is another source.
@@ -69,13 +63,9 @@ def context_from_files(sources: Sequence[tuple[str, Path]]) -> "ssl.SSLContext":
         try:
             _load(context, path)
         except (OSError, ValueError) as error:
-            if isinstance(error, ssl.SSLError):
-                failure = _error(setting, path, "contains no usable PEM certificate")
-            else:
-                failure = _unreadable(setting, path, error)
-            if setting != "SSL_CERT_DIR" or len(sources) == 1:
-                raise failure from None
-            failures.append(failure)
+            failures.append(_error(setting, path, error))
+            if setting != "SSL_CERT_DIR":
+                raise failures[-1] from None
     if len(failures) == len(sources):
         raise failures[0]
     return context
@@ -106,15 +96,15 @@ def _load(context: "ssl.SSLContext", path: Path) -> None:
         raise problem
 
 
-def _unreadable(setting: str, path: Path, error: OSError | ValueError) -> UsageError:
-    if isinstance(error, ValueError):  # a NUL in the path
-        return _error(setting, path, "cannot be read")
-    return _error(setting, path, f"cannot be read ({error.strerror or type(error).__name__})")
+def _error(setting: str, path: Path, error: OSError | ValueError) -> UsageError:
+    import ssl
 
-
-def _error(setting: str, path: Path, problem: str) -> UsageError:
     from xapi_cli.system.render import printable
 
+    if isinstance(error, ssl.SSLError):
+        problem = "contains no usable PEM certificate"
+    else:
+        problem = f"cannot be read ({getattr(error, 'strerror', None) or type(error).__name__})"
     what = "directory of PEM files" if setting == "SSL_CERT_DIR" else "PEM file with CA certificates"
     return UsageError(f"{setting}: {printable(str(path))} {problem}", hint=f"set it to a {what}")
 
@@ -144,8 +134,8 @@ def _system_context() -> "ssl.SSLContext":
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def harden(context: "ssl.SSLContext") -> None:
-    """Reject TLS before 1.2 (RFC 8996), a connection that ends without close_notify, and a name that is only in CN.
+def _hardened(context: "ssl.SSLContext") -> "ssl.SSLContext":
+    """Let *context* reject TLS before 1.2 (RFC 8996), an end without close_notify, and a name that is only in CN.
 
     Some builds of Python accept them. Without close_notify, the body may be truncated.
     """
@@ -153,6 +143,6 @@ def harden(context: "ssl.SSLContext") -> None:
 
     context.set_alpn_protocols(["http/1.1"])  # gateways choose by it
     context.hostname_checks_common_name = False
-
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    return context

@@ -391,17 +391,13 @@ class Exchange:
 
     def _break(self, error: OSError) -> None:
         """Process the failure of the connection; raises NetworkError if the headers of the response are missing."""
-        from xapi_cli.http.error_text import describe_error, requires_certificate
+        from xapi_cli.http.error_text import describe_error
 
         reason, hint = describe_error(error)
-        if self._parser.head is not None:
-            self._parser.close(reason, is_clean=False)
-        elif requires_certificate(error):
-            self.is_sent = False  # it is the end of the handshake: the server has not read the request
-            raise NetworkError(f"no TLS connection to {self.route}: {reason}", hint=hint) from error
-        else:
+        if self._parser.head is None:
             problem = f"the connection to {self.route} broke before the response: {reason}"
             raise NetworkError(problem, hint=hint) from error
+        self._parser.close(reason, is_clean=False)
 
     def _awaited(self) -> str:
         """Return what the exchange waits for, as the start of the message about a timeout."""
