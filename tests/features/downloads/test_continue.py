@@ -99,6 +99,14 @@ def test_a_file_without_a_strong_version_is_not_kept(xapi: Xapi, out: Path, etag
     assert os.listdir(out.parent) == []
 
 
+def test_a_retry_requests_the_whole_file_if_it_cannot_be_resumed(xapi: Xapi, out: Path) -> None:
+    with Files(HALF, validators=()) as files:
+        assert download(xapi, files, out, "--retry", "1").code == 0
+
+    assert files.ranges == [None, None]
+    assert_complete(out)
+
+
 @pytest.mark.parametrize(("status", "code"), [("404 Not Found", 4), ("304 Not Modified", 0)])
 def test_another_response_than_the_file_leaves_the_part(xapi: Xapi, out: Path, status: str, code: int) -> None:
     with Server(FIRST_HALF, [request(), send(response(status))]) as server:

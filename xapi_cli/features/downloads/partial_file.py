@@ -100,12 +100,14 @@ class PartialFile:
         The bytes of a content coding could not be resumed.
         """
         identity = ("Accept-Encoding", "identity")
-        return (identity, ("Range", f"bytes={self.count}-"), ("If-Range", self._etag)) if self.count else (identity,)
+        if not self.count or not self._etag:
+            return (identity,)
+        return identity, ("Range", f"bytes={self.count}-"), ("If-Range", self._etag)
 
     def is_continued_by(self, status: int, fields: "Headers") -> bool:
         """Return whether a response with *status* and the header *fields* has all of the rest of the same file."""
         found = _CONTENT_RANGE.fullmatch(fields.get("content-range").strip())
-        if status != 206 or found is None or _etag(fields) != self._etag:
+        if status != 206 or found is None or not self._etag or _etag(fields) != self._etag:
             return False
         first, last, total = map(int, found.groups())
         return first == self.count and last == total - 1
