@@ -91,6 +91,7 @@ def test_fields_of_a_body(schema: Any, expected: dict[str, str]) -> None:
         ([{"url": "."}], "https://api.test", "https://api.test/v3/openapi.json", "/v3/a"),
         ([{"url": "/{v}", "variables": {"v": {"default": "v9"}}}], "https://api.test", "", "/v9/a"),
         ([7, {"url": 7}], BASE, "", "/a"),
+        ([{"url": "http://["}], BASE, "", "/a"),
     ],
 )
 def test_paths_are_relative_to_the_base_url(servers: Any, base_url: str, location: str, path: str) -> None:

@@ -1,7 +1,6 @@
 """`--until`: send a request again until a jq filter accepts the body of its response."""
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import NetworkError, TimeoutExpired
@@ -41,12 +40,11 @@ def poll(sending: Any, condition: "Filter", every: float) -> None:
     """
     with sending.context.terminal.during(Attempts()) as attempts:
         response, body = _awaited(sending, condition, every, attempts)
-    with closing(body):
-        sending.output.write(response, body)
+    sending.output.write(response, body)
 
 
-def _awaited(sending: Any, condition: "Filter", every: float, attempts: Attempts) -> "tuple[Response, Spool]":
-    """Return the first response that *condition* accepts, or that is a failure, and its body."""
+def _awaited(sending: Any, condition: "Filter", every: float, attempts: Attempts) -> "tuple[Response, Spool | None]":
+    """Return the first response that *condition* accepts, and its body; or a failure, of which the body is not read."""
     deadline = sending.context.deadline
     while True:
         delay, cause = every, None
@@ -56,9 +54,11 @@ def _awaited(sending: Any, condition: "Filter", every: float, attempts: Attempts
             response = outcome.response
             if response.status in retry.STATUSES:
                 delay = max(every, retry.requested_delay(response.headers.raw) or 0.0)
+            elif not response.is_success:
+                return response, None
             else:
                 body = Spool(decoded(response))
-                if not response.is_success or _is_met(body, response, condition):
+                if _is_met(body, response, condition):
                     return response, body
                 body.close()
         except (NetworkError, TimeoutExpired) as error:

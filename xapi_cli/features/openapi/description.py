@@ -6,6 +6,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -162,8 +163,9 @@ def _prefix(document: Node, location: str, base_url: str) -> str:
         url = str(mapping(server).get("url", ""))
         for name, variable in mapping(mapping(server).get("variables")).items():
             url = url.replace(f"{{{name}}}", clean(mapping(variable).get("default"), MAX_NAME))
-        found.append(urljoin(location, url).rstrip("/"))
-    if base_url in found:
+        with suppress(ValueError):  # a malformed host
+            found.append(urljoin(location, url).rstrip("/"))
+    if base_url in found or not found:
         return ""
     path, base = (f"/{url.partition('://')[2].partition('/')[2]}".rstrip("/") for url in (found[0], base_url))
     return path.removeprefix(base) if f"{path}/".startswith(f"{base}/") else path
