@@ -78,23 +78,6 @@ def test_all_accounts_are_logged_out_together(xapi: Xapi, sandbox: Sandbox) -> N
     assert list((xapi.state / "tokens").iterdir()) == []
 
 
-def test_a_damaged_index_causes_a_warning_because_an_account_may_be_missing_in_it(xapi: Xapi, sandbox: Sandbox) -> None:
-    xapi("login", env=sandbox.settings)
-    (entry,) = (xapi.state / "known").iterdir()
-    entry.write_bytes(b"garbage")
-
-    assert xapi("logout", "--all") == Outcome(
-        0,
-        "",
-        "xapi: warning: the index of accounts is damaged, so some accounts may still be logged in; run"
-        " `xapi logout -p NAME` for each profile\nxapi: no known account, nothing to delete\n",
-    )
-
-    assert xapi("logout", "-p", "default").code == 0
-    assert list((xapi.state / "tokens").iterdir()) == []
-    assert xapi("logout", "--all").err == "xapi: no known account, nothing to delete\n"
-
-
 def test_a_failing_keyring_exits_with_13_and_the_other_accounts_are_logged_out(xapi: Xapi, sandbox: Sandbox) -> None:
     member = {**sandbox.settings, "XAPI_USERNAME": MEMBER.email, "XAPI_PASSWORD": MEMBER.password}
     xapi("login", "-p", "member", env={**xapi.fake_keyring("Raising"), **member})

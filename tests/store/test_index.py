@@ -20,18 +20,17 @@ def index(tmp_path: Path) -> AccountIndex:
 
 
 def test_each_account_has_the_stores_that_were_added_until_they_are_replaced(index: AccountIndex) -> None:
-    assert (index.accounts(), index.stores(ME)) == (([], False), [])
+    assert (index.accounts(), index.stores(ME)) == ([], [])
 
     for store in (FILE, KEYRING, FILE):
         index.add(ME, store)
     index.add(OTHER, FILE)
 
-    accounts, damaged = index.accounts()
-    assert (sorted(accounts), damaged) == (sorted([ME, OTHER]), False)
+    assert sorted(index.accounts()) == sorted([ME, OTHER])
     assert (index.stores(ME), index.stores(OTHER)) == ([FILE, KEYRING], [FILE])
     index.replace(ME, [KEYRING])
     index.replace(OTHER, [])
-    assert (index.accounts(), index.stores(ME)) == (([ME], False), [KEYRING])
+    assert (index.accounts(), index.stores(ME)) == ([ME], [KEYRING])
 
 
 def test_a_storage_at_two_places_is_two_stores(index: AccountIndex) -> None:
@@ -58,7 +57,7 @@ def test_a_login_detects_a_logout_since_it_began(
     index.mark_logout(logged_out)
 
     assert index.logout_marks(ME) != began
-    assert index.accounts()[0] == [ME]  # the caller removes it
+    assert index.accounts() == [ME]  # the caller removes it
 
 
 def test_the_index_is_private(index: AccountIndex, tmp_path: Path) -> None:
@@ -87,13 +86,11 @@ VALID = {**ME._asdict(), "stores": [FILE._asdict()]}
     ],
     ids=range(10),
 )
-def test_an_entry_that_is_not_valid_is_reported_and_can_be_replaced(
-    index: AccountIndex, tmp_path: Path, entry: str
-) -> None:
+def test_an_entry_that_is_not_valid_can_be_replaced(index: AccountIndex, tmp_path: Path, entry: str) -> None:
     index.add(ME, FILE)
     (path,) = (tmp_path / "known").iterdir()
     path.write_text(entry, encoding="latin-1")
 
-    assert (index.accounts(), index.stores(ME)) == (([], True), [])
+    assert (index.accounts(), index.stores(ME)) == ([], [])
     index.add(ME, KEYRING)
-    assert (index.accounts(), index.stores(ME)) == (([ME], False), [KEYRING])
+    assert (index.accounts(), index.stores(ME)) == ([ME], [KEYRING])

@@ -111,7 +111,7 @@ def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
 
     known = AccountIndex(StateDirectory(tmp_path / "state"))
     backend = "tests.support.keyrings.fake_keyrings.Raising"
-    assert known.accounts() == ([ME], False)
+    assert known.accounts() == [ME]
     assert known.stores(ME) == [KnownStore("keyring", {"PYTHON_KEYRING_BACKEND": backend})]
     assert opened("file").read() is None
     assert delete_everywhere(opened("auto", "Raising")) is True

@@ -176,10 +176,6 @@ class Account:
                 delete_passwords_elsewhere(self.repository)
             return token
 
-    def was_logged_out(self) -> bool:
-        """Return whether the account is known to have been logged out since the last login began."""
-        return self._session.was_logged_out()
-
     def remember(self, password: str) -> None:
         """Store *password* with the stored token, which may be a newer one by now; a failure is only a warning."""
         try:

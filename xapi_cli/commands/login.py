@@ -8,7 +8,7 @@ import typer
 
 from xapi_cli.auth.account import Account, name_of
 from xapi_cli.cli.options import ACCOUNT, NETWORK, settings_flags
-from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, StoreError, TimeoutExpired, UsageError
+from xapi_cli.errors import LoginNeeded, LoginRefused, NetworkError, OutputError, TimeoutExpired, UsageError
 from xapi_cli.hints import Run, together
 from xapi_cli.http import urls
 from xapi_cli.settings import resolve, values
@@ -115,10 +115,7 @@ def login(
             if terminal.confirm(question):
                 account.remember(typed)
     finally:  # even after Ctrl-C at the question: the token and the profile are stored
-        if not (is_logged_out := _was_logged_out(account)):
-            _report(context, account, token, is_written=is_written)
-    if is_logged_out:
-        raise StoreError("the account was logged out in the meantime, so nothing is stored", hint="log in again")
+        _report(context, account, token, is_written=is_written)
 
 
 def _flags_to_store(context: "Context") -> dict[str, object]:
@@ -270,11 +267,3 @@ def _report(context: "Context", account: Account, token: Token, *, is_written: b
         written = f"settings stored in profile {context.settings.profile}; " if is_written else ""
         terminal.note((f"{written}next, run ", Run("request /path")))
     context.warn_of_supplied_token("commands use that token until you unset the variable")
-
-
-def _was_logged_out(account: Account) -> bool:
-    """Return whether the account is known to have been logged out since the login began."""
-    try:
-        return account.was_logged_out()
-    except StoreError:  # the store became unusable after the token was stored
-        return False

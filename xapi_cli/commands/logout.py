@@ -34,12 +34,7 @@ def logout(ctx: typer.Context, *, everything: All = False) -> None:
     context: Context = ctx.obj
     terminal = context.terminal
     if everything:
-        identities, damaged = known_accounts(context.state_directory)
-        if damaged:
-            terminal.warn(
-                "the index of accounts is damaged, so some accounts may still be logged in;"
-                " run `xapi logout -p NAME` for each profile"
-            )
+        identities = known_accounts(context.state_directory)
         if not identities:
             terminal.note("no known account, nothing to delete")
     else:

@@ -48,11 +48,8 @@ def delete_everywhere(repository: "TokenRepository", *, only_known: bool = False
     return found
 
 
-def known_accounts(state: "StateDirectory") -> tuple[list[Identity], bool]:
-    """Stop all logins in progress; return the accounts that may have a record, and whether the index is damaged.
-
-    Raises StoreError if the index cannot be read.
-    """
+def known_accounts(state: "StateDirectory") -> list[Identity]:
+    """Stop all logins in progress; return the accounts that may have a record; raise StoreError if that fails."""
     index = AccountIndex(state)
     with suppress(OSError):  # a login in progress cannot list its account either, and the next step reports it
         index.mark_logout(None)

@@ -46,10 +46,9 @@ class AccountIndex:
         found = _read(self._file(identity))
         return found[1] if found else []
 
-    def accounts(self) -> tuple[list[Identity], bool]:
-        """Return every account that has an entry, and whether there is an entry that is not valid."""
-        entries = [_read(file) for file in self._directory.files(_OWN)]
-        return [entry[0] for entry in entries if entry], None in entries
+    def accounts(self) -> list[Identity]:
+        """Return every account that has a valid entry."""
+        return [entry[0] for file in self._directory.files(_OWN) if (entry := _read(file))]
 
     def add(self, identity: Identity, store: KnownStore) -> None:
         """List *store*, unless it is listed already."""
