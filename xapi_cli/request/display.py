@@ -6,14 +6,13 @@ change, control characters become JSON escapes, and escapes of readable characte
 
 import json
 import re
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from io import IncrementalNewlineDecoder
 from itertools import chain
 
 from xapi_cli.errors import XapiError
 from xapi_cli.request.json_values import InvalidValue, check
-from xapi_cli.request.media_types import codec_of, is_record_stream
+from xapi_cli.request.media_types import decoded_text, is_record_stream
 from xapi_cli.system.render import escape_json, is_readable, printable, size
 
 MAX_INDENTED = 4 * 1024 * 1024  # characters; a larger document is shown unformatted, as it arrives
@@ -50,7 +49,7 @@ def displayed(
     try:
         for part in _shown(_decoded(chunks, content_type), content_type, colors=colors, note=note):
             yield part
-            is_line_ended = part.endswith("\n")
+            is_line_ended = part.endswith("\n") if part else is_line_ended
     except (UnicodeError, XapiError) as error:
         if not is_line_ended:
             yield "\n"
@@ -80,15 +79,13 @@ def result_lines(lines: bytes, *, colors: bool) -> Iterator[str]:
 
 def _decoded(chunks: Iterable[bytes], content_type: str) -> Iterator[str]:
     """Yield the text of *chunks*; raises UnicodeError if it is binary."""
-    codec = codec_of(content_type) or "utf-8"
-    decoder = getincrementaldecoder("utf-8-sig" if codec == "utf-8" else codec)()
-    lines = IncrementalNewlineDecoder(decoder, translate=True)
-    for chunk in chain(chunks, [b""]):
-        text = lines.decode(chunk, final=not chunk)
+    lines = IncrementalNewlineDecoder(None, translate=True)
+    for text in decoded_text(chunks, content_type):
         if "\0" in text:
             raise UnicodeError
         if text:
-            yield text
+            yield lines.decode(text)
+    yield lines.decode("", final=True)
 
 
 def _shown(texts: Iterator[str], content_type: str, *, colors: bool, note: Callable[[str], None]) -> Iterator[str]:

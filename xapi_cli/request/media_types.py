@@ -38,22 +38,26 @@ def codec_of(content_type: str) -> str | None:
         return None
 
 
+def decoded_text(chunks: Iterable[bytes], content_type: str) -> Iterator[str]:
+    """Yield the text of *chunks* without a byte order mark, by the charset of *content_type*; raises UnicodeError."""
+    codec = codec_of(content_type) or "utf-8"
+    decoder = getincrementaldecoder("utf-8-sig" if codec == "utf-8" else codec)()
+    for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
+
+
 def utf8(chunks: Iterable[bytes], content_type: str, *, reader: str) -> Iterator[bytes]:
     """Yield the body in *chunks* in UTF-8 and without a byte order mark, decoded by the charset of *content_type*.
 
     Raises FilterError, which names the *reader* of the body, at bytes that are not valid in that charset.
     """
-    codec = codec_of(content_type) or "utf-8"
-    decode = getincrementaldecoder(codec)().decode
-    is_first = True
     try:
-        for chunk in chunks:
-            text = decode(chunk)
+        for text in decoded_text(chunks, content_type):
             if text:
-                yield text.removeprefix("\ufeff").encode() if is_first else text.encode()
-                is_first = False
-        decode(b"", True)
+                yield text.encode()
     except UnicodeError:
-        declared = "" if codec_of(content_type) is None else ", which its Content-Type declares"
-        what = f"{reader} cannot read the body: it is not valid {codec.upper()}{declared}"
+        codec = codec_of(content_type)
+        declared = "" if codec is None else ", which its Content-Type declares"
+        what = f"{reader} cannot read the body: it is not valid {(codec or 'utf-8').upper()}{declared}"
         raise FilterError(what, hint="use -o FILE to see it") from None
