@@ -78,9 +78,12 @@ docs: $(READY)
 	@$(VENV)/bin/python -m tests.tools.documents
 	@$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --builder html docs build/site
 
-# Builds the committed tree twice, compares, and checks the metadata; the files are in dist/.
+# Builds the committed tree, with its time, and checks the metadata; the files are in dist/.
 release: $(READY)
-	@$(VENV)/bin/python -m tests.tools.release
+	@test -z "$$(git status --porcelain)" || { echo "there are files that are not committed; commit or remove them" >&2; exit 1; }
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(VENV)/bin/python -m build --no-isolation
+	@$(VENV)/bin/twine check --strict dist/*
 
 clean:
 	rm -rf .venv build dist .coverage .coverage.* .*_cache .hypothesis
