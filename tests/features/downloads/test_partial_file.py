@@ -54,20 +54,6 @@ def names(out: Path) -> list[str]:
     return sorted(os.listdir(out.parent))
 
 
-def test_a_part_is_continued_by_the_same_request(out: Path) -> None:
-    start(out)
-    assert names(out) == ["out.part", "out.part.json"]
-    with opened(out) as file:
-        assert (file.count, file.kept) == (5, f"5 bytes kept in {out}.part")
-        assert dict(file.headers) == {"Accept-Encoding": "identity", "Range": "bytes=5-", "If-Range": '"v1"'}
-        file.begin(206, Headers([(b"ETag", b'"v1"'), (b"Content-Range", b"bytes 5-9/10")]))
-        file.write(b"56789")
-        file.commit()
-
-    assert names(out) == ["out"]
-    assert out.read_bytes() == b"0123456789"
-
-
 DISCARDED: dict[str, Callable[[Path], object]] = {
     "another request": lambda out: edit(out, key="x"),
     "a header injection": lambda out: edit(out, etag='"v1"\r\nX: y'),
