@@ -273,3 +273,19 @@ ca_bundle = "~/ca.pem"
     assert (here.password_command, here.ca_bundle) == ((f"{tmp_path}/./getpw", "./argument"), f"{tmp_path}/ca.pem")
     user = Path.home()
     assert (home.password_command, home.ca_bundle) == ((f"{user}/getpw",), f"{user}/ca.pem")
+
+
+OVERRIDES: list[tuple[dict[str, str | None], dict[str, str], str]] = [
+    ({"profile": "default"}, {"XAPI_BASE_URL": "env.test"}, "XAPI_BASE_URL"),
+    ({"profile": "default"}, {"XAPI_BASE_URL": "env.test", "XAPI_USERNAME": "e"}, "XAPI_BASE_URL and XAPI_USERNAME"),
+    ({"profile": "default"}, {"XAPI_USERNAME": "profile"}, ""),  # the same
+    ({"profile": "default", "username": "flag"}, {"XAPI_USERNAME": "env"}, ""),  # a flag overrides both
+    ({}, {"XAPI_PROFILE": "default", "XAPI_USERNAME": "env"}, ""),  # the environment selects both
+]
+
+
+@pytest.mark.parametrize("flags, variables, overridden", OVERRIDES)
+def test_variables_that_replace_the_account_of_a_profile_selected_by_flag_are_known_for_a_warning(
+    environ: dict[str, str], flags: dict[str, str | None], variables: dict[str, str], overridden: str
+) -> None:
+    assert resolve.resolve(flags, environ | variables).overridden == overridden
