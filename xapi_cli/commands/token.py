@@ -142,7 +142,7 @@ def status(
     repository: TokenRepository | None = None
     if supplied := context.supplied_token():
         token, subject = Token(supplied), _supplied_subject(context)
-        hint: Hint = f"replace the token, or unset {subject.variable}"
+        hint: Hint = f"replace the token, or unset {context.settings.token_variable}"
     else:
         account = context.account(automatic=False)
         token, repository = account.stored(), account.repository
@@ -163,19 +163,18 @@ def status(
 
 
 class _Subject(NamedTuple):
-    """The account and profile of a token, and where the token comes from; *variable* is that of a supplied token."""
+    """The account and profile of a token, and where the token comes from."""
 
     base_url: str | None
     username: str | None
     profile: str
     storage: str
     source: Source | None
-    variable: str | None = None
 
 
 def _supplied_subject(context: "Context") -> _Subject:
     found = context.settings
-    return _Subject(found.base_url, found.username, found.profile, "none", "env", found.token_variable)
+    return _Subject(found.base_url, found.username, found.profile, "none", "env")
 
 
 def _subject(context: "Context", account: "Account") -> _Subject:
@@ -190,7 +189,7 @@ def _metadata(token: Token | None, subject: _Subject, now: datetime) -> dict[str
         "expires_at": instant(expires_at) if expires_at else None,
         "expires_at_epoch": int(expires_at.timestamp()) if expires_at else None,
         "expires_in": max(0, token.seconds_left(now) or 0) if token and expires_at else None,
-        **{name: value for name, value in subject._asdict().items() if name != "variable"},
+        **subject._asdict(),
     }
 
 
@@ -231,7 +230,7 @@ def _table(context: "Context", state: State, token: Token | None, subject: _Subj
         ("base URL", subject.base_url or "-"),
         ("profile", subject.profile),
         ("expires", until(token.expires_at, context.now()) if token else "-"),
-        ("storage", f"environment ({subject.variable})" if subject.variable else subject.storage),
+        ("storage", "environment" if subject.source == "env" else subject.storage),
     ]
     return table(rows, context.terminal.style)
 

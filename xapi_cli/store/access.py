@@ -64,9 +64,9 @@ def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[],
     clocks: list[int] = []  # of the processor time of the thread, where the system has one
 
     def run() -> None:
-        if sys.platform == "linux":
-            clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         try:
+            if sys.platform == "linux":
+                clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
             errors.append(error)

@@ -1,7 +1,6 @@
 """The interface that a storage implements, and what it is opened with."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from xapi_cli.errors import StoreError
@@ -30,7 +29,7 @@ class StoreOptions(NamedTuple):
     on_lock_failure: "Callable[[OSError | LockUnavailable], None]" = lambda error: None
     timeout: float = 3.0
     unlock_wait: float | None = None
-    settings: Mapping[str, Any] = MappingProxyType({})
+    settings: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.state.path!r}, …)"  # the environment contains secrets

@@ -229,10 +229,6 @@ class RedisSession(LoginSession):
 
         return self._repository.put(record, write, self.was_logged_out)
 
-    def remember(self, password: str) -> bool:
-        """Do nothing: passwords are not stored in Redis."""
-        return False
-
     def now(self) -> float:
         """Return the Unix time of the server."""
         if self._offset is None:
