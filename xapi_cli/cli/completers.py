@@ -1,11 +1,12 @@
-"""What the shell offers for the values of options and arguments, and the script for bash; nothing is ever sent.
+"""What the shell offers for the values of options and arguments; nothing is ever sent.
 
 Typer has the scripts for the other shells, and offers files where a function here returns nothing. On any error,
 nothing is offered, because an error would break the shell.
 """
 
 import os
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,29 +19,17 @@ if TYPE_CHECKING:
 
 def methods_and_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the methods for the first argument, and the paths and query parameters that a feature knows."""
+    from xapi_cli.feature_table import hooks
     from xapi_cli.request import items
+    from xapi_cli.system.files import state_directory
 
     first = () if ctx.params.get("arguments") else items.METHODS
     found = [method for method in first if method.startswith(incomplete)]
-    return found + _words(ctx, incomplete)
-
-
-def _words(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the words of the features."""
-    from xapi_cli.feature_table import hooks
-    from xapi_cli.system.files import state_directory
-
-    try:
-        found = hooks("words", state_directory(os.environ))
-        return [word for words in found for word in words(_params(ctx), incomplete)]
-    except Exception:  # noqa: BLE001 - no error may reach the shell
-        return []
-
-
-def _params(ctx: typer.Context) -> dict[str, Any]:
-    """Return the parameters of *ctx*, with the profile that is given before the command."""
-    profile = ctx.params.get("profile") or ctx.find_root().params.get("profile")
-    return {**ctx.params, "profile": profile}
+    given = {**ctx.params, "profile": ctx.params.get("profile") or ctx.find_root().params.get("profile")}
+    with suppress(Exception):  # no error may reach the shell
+        for words in hooks("words", state_directory(os.environ)):
+            found += words(given, incomplete)
+    return found
 
 
 def setting_values(ctx: typer.Context, incomplete: str, name: str) -> list[str]:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from xapi_cli.errors import Interrupted, TimeoutExpired, XapiError
+from xapi_cli.system.render import decimal
 
 _ALARM_DELAY = 0.1  # seconds; network code times out first, and its error message names the operation
 _ALARM_INTERVAL = 1.0  # seconds; Python ignores exceptions in a finalizer, so one alarm may not be enough
@@ -78,8 +79,6 @@ def ignored_interrupts() -> Iterator[None]:
 
 def set_alarm(seconds: float, started: float) -> None:
     """Terminate the command *seconds* after *started*, a time of the monotonic clock."""
-    from xapi_cli.system.render import decimal
-
     failure = TimeoutExpired(f"the command did not finish within {decimal(seconds)} s", hint="raise --max-time")
 
     def on_alarm(*_: object) -> NoReturn:
