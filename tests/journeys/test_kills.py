@@ -44,7 +44,7 @@ def test_a_login_leaves_the_old_token_or_the_new_one(xapi: Xapi, sandbox: Sandbo
     def check() -> None:
         assert xapi("token", "show", "--no-login").code == 0  # the profile exists as well
 
-    assert _kill_at_each(lambda number: _killed_at(xapi, call, number, LOGIN, sandbox.settings), check) > 1
+    assert _kill_at_each(lambda number: _killed_at(xapi, call, number, LOGIN, sandbox.settings), check) > 0
     assert xapi(*LOGIN, env=sandbox.settings).code == 0
     assert len(list((xapi.state / "tokens").iterdir())) == 1
 

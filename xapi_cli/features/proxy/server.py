@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _MAX_CLIENTS = 256
 _BACKLOG = 512  # connections that the system accepts before the proxy does
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
-_LINGER_FORMAT = "=HH" if sys.platform == "win32" else "=ii"
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
 _RESET = struct.pack("=HH" if sys.platform == "win32" else "=ii", 1, 0)  # when the socket is closed, for SO_LINGER
 
@@ -236,7 +235,3 @@ class _Connection:
         """Let the client read the response: closing while it sends would reset the connection (RFC 9112, 9.6)."""
         self._socket.shutdown(socket.SHUT_WR)
         self._input.drain(_MAX_LINGER, _LINGER)
-
-    def _reset_at_close(self) -> None:
-        with suppress(OSError):
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(_LINGER_FORMAT, 1, 0))
