@@ -49,22 +49,16 @@ def locked(file: StateFile, *, timeout: float | Callable[[], float]) -> Iterator
         _wait_for(descriptor, file.path, timeout if callable(timeout) else _countdown(timeout))
         yield
     finally:
-        _unlock(descriptor)
+        # a program that another thread is just starting may have a copy of the descriptor
+        with contextlib.suppress(OSError):  # it is not locked
+            _request(descriptor, release=True)
         os.close(descriptor)
 
 
 def try_lock(descriptor: int) -> bool:
     """Lock the open file without waiting; return False if it is locked already. Raises OSError."""
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _request(descriptor)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK, 0):  # 0: Wine
             return False
@@ -101,15 +95,15 @@ def _countdown(seconds: float) -> Callable[[], float]:
     return lambda: end - time.monotonic()
 
 
-def _unlock(descriptor: int) -> None:
-    """Unlock the file, of which a program that another thread is just starting may have a copy."""
-    with contextlib.suppress(OSError):  # it is not locked
-        if sys.platform == "win32":
-            import msvcrt
+if sys.platform == "win32":
+    import msvcrt
 
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-        else:
-            import fcntl
+    def _request(descriptor: int, *, release: bool = False) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK if release else msvcrt.LK_NBLCK, 1)
 
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+else:
+    import fcntl
+
+    def _request(descriptor: int, *, release: bool = False) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN if release else fcntl.LOCK_EX | fcntl.LOCK_NB)
