@@ -27,10 +27,6 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def _strace(fault: str) -> tuple[str, ...]:
-    return ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"inject={fault}", str(PROGRAM))
-
-
 @pytest.mark.parametrize("how", HOWS)
 def test_an_unsafe_state_directory_exits_with_2_before_anything_is_sent(xapi: Xapi, sandbox: Sandbox, how: str) -> None:
     storage = "none" if "above" in how else "file"
@@ -149,13 +145,6 @@ def test_any_location_of_the_directories_works_or_is_one_error_line(
     given = {name: value.format(home=xapi.home) for name, value in env.items()}
     outcome = xapi("login", env={**sandbox.settings, **NOWHERE, **given})
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, "", 1), outcome
-
-
-FAULTS = {
-    "no byte can be written": ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh", str(PROGRAM)),
-    "no space is left": _strace("fsync:error=ENOSPC"),
-    "nothing can be renamed": _strace("rename:error=EIO"),
-}
 
 
 @pytest.mark.parametrize("storage, code", [("file", 13), ("keyring", 0), ("none", 0)])
