@@ -212,7 +212,7 @@ def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bo
                 _adopt(file.fileno(), old)
             if sys.platform == "win32":
                 file.close()  # Windows cannot rename an open file
-            _retried(lambda: os.replace(new, target))
+            _retried(os.replace, new, target)
         except OSError as error:
             if old is None or error.errno not in _NOT_REPLACEABLE or sys.platform == "win32":
                 raise
@@ -259,8 +259,8 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _retried(action: Callable[[], _T]) -> _T:
-    """Return the result of *action*; on Windows, repeat it while another process uses the file.
+def _retried(action: Callable[..., _T], *arguments: object) -> _T:
+    """Return what *action* returns for *arguments*; on Windows, repeat it while another process uses the file.
 
     Windows raises PermissionError both for that and for missing permissions, so the latter are reported after two
     seconds.
@@ -268,9 +268,9 @@ def _retried(action: Callable[[], _T]) -> _T:
     end = time.monotonic() + _RETRY_TIMEOUT
     while sys.platform == "win32" and time.monotonic() < end:
         with suppress(PermissionError):
-            return action()
+            return action(*arguments)
         time.sleep(_RETRY_INTERVAL)
-    return action()
+    return action(*arguments)
 
 
 def make_private(directory: Path) -> None:
@@ -362,7 +362,7 @@ class StateFile(NamedTuple):
             self.directory.make()
         else:
             self.directory.check()
-        descriptor = _retried(lambda: os.open(self.path, flags, 0o600))
+        descriptor = _retried(os.open, self.path, flags, 0o600)
         status = os.fstat(descriptor)
         if sys.platform != "win32" and stat.S_IMODE(status.st_mode) != 0o600:
             with suppress(OSError):  # a read-only file system, or one without permissions
