@@ -284,11 +284,9 @@ class Account:
                 self._is_grant_stored = True
             else:
                 self._warn("the account was logged out in the meantime, so the new token is not stored")
-        except LockLost as error:
-            if (newer := self.newer(stale)) is not None:
-                return newer
-            self._warn(together("the new token could not be stored: ", error.advice))
         except (StoreError, TimeoutExpired) as error:
+            if isinstance(error, LockLost) and (newer := self.newer(stale)) is not None:
+                return newer
             self._warn(together("the new token could not be stored: ", error.advice))
         return None
 
