@@ -68,9 +68,9 @@ def width_of(text: str) -> int:
     """Return the number of columns that *text* takes on a terminal."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    from rich.cells import cell_len
 
-    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+    return cell_len(text)
 
 
 def wrapped(text: str, width: int, *, indent: str = "  ") -> str:
