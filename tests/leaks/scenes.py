@@ -93,7 +93,7 @@ class Scene:
         process = self.xapi.start(
             *command.args, stdin=subprocess.PIPE, env=self.env, argv=(*trace, *readable, str(PROGRAM))
         )
-        self.captured["stdout"], self.captured["stderr"] = process.communicate(stdin, 60)
+        self.captured["stdout"], self.captured["stderr"] = process.communicate(stdin)
         logged = log.read_text(errors="surrogateescape").splitlines()
         log.unlink()
         (self.xapi.home / "password").unlink(missing_ok=True)

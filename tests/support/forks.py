@@ -30,15 +30,7 @@ _NUMBER = struct.Struct("=i")
 # What the interpreter, the C library and OpenSSL read only at start.
 _READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 _READ_LATER = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
-_IMPORTED_BY_COMMANDS = (
-    "csv",
-    "encodings.ascii",
-    "encodings.utf_8_sig",
-    "httpx",
-    "importlib.metadata",
-    "tomlkit",
-    "tomllib",
-)
+_IMPORTED_LATER = ["csv", "encodings.ascii", "encodings.utf_8_sig", "httpx", "importlib.metadata", "tomlkit", "tomllib"]
 
 
 class Forks:
@@ -117,14 +109,14 @@ class Forked:
         code: int = self.returncode
         return code
 
-    def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002  # Popen's name
+    def communicate(self, input: bytes | None = None) -> tuple[bytes, bytes]:  # noqa: A002  # Popen's name
         """Write *input* to stdin and close it, read stdout and stderr to their ends, and wait for the end."""
         with ThreadPoolExecutor(3) as threads:
             feeding = threads.submit(_feed, self.stdin, input)
             reading = [threads.submit(_read, stream) for stream in (self.stdout, self.stderr)]
             try:
-                self.wait(timeout)
-            except BaseException as error:  # also that of the watchdog
+                self.wait()
+            except BaseException as error:  # of the watchdog
                 os.killpg(self.pid, signal.SIGKILL)
                 error.add_note(f"xapi wrote {[each.result() for each in reading]}")
                 raise
@@ -247,7 +239,7 @@ def _load() -> None:
     """Import the whole package; spare the objects from the garbage collection in each child."""
     sys.path[0] = KEYRINGS  # in place of this directory; no other name is in both
     package = importlib.import_module("xapi_cli")
-    for module in (*pkgutil.walk_packages(package.__path__, "xapi_cli."), *_IMPORTED_BY_COMMANDS):
+    for module in (*pkgutil.walk_packages(package.__path__, "xapi_cli."), *_IMPORTED_LATER):
         try:
             importlib.import_module(getattr(module, "name", str(module)))
         except ImportError:
