@@ -196,7 +196,7 @@ FEATURES: Mapping[str, Feature] = {
         },
         state="api",
         hooks={
-            "words": "xapi_cli.features.openapi.words:words",
+            "words": "xapi_cli.features.openapi.completion:words",
             "profile_removed": "xapi_cli.features.openapi.description:remove",
         },
     ),

@@ -40,7 +40,7 @@ def each(flaws: dict[str, list[str]]) -> list[tuple[str, str]]:
 NORMALIZED = [
     ("https://api.test", "https://api.test"), ("api.test", "https://api.test"),
     ("api.test:8080", "https://api.test:8080"), ("localhost:8080/", "http://localhost:8080"),
-    ("127.0.0.1", "http://127.0.0.1"), ("[::1]:80", "http://[::1]"), ("\ufeffapi.test", "https://api.test"),
+    ("127.0.0.1", "http://127.0.0.1"), ("[::1]:80", "http://[::1]"), ("\ufeffhttp://api.test", "http://api.test"),
     ("api.test/x-api/token", "https://api.test"), ("https://api.test/v2/x-api/", "https://api.test/v2"),
     ("https://api.test/token", "https://api.test/token"), ("HTTPS://API.Test/", "https://api.test"),
     ("http://api.test:80", "http://api.test"), ("https://api.test:443", "https://api.test"),

@@ -208,6 +208,7 @@ def _reject_control_characters(text: str) -> None:
 
 
 def _base_url(text: str) -> str:
+    text = text.removeprefix("\ufeff")  # a byte order mark
     if not text.strip():
         raise InvalidURL("is empty")
     _reject_spaces(text)

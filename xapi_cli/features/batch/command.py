@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from xapi_cli.system.terminal import Terminal
 
 _MAX_NAMED = 10  # lines
+_MAX_READY = 2**16  # bytes of lines that are written at once
 _NUMBER, _STATUS = 5, len(NetworkError.kind)  # widths of the first columns of the table
 _INDENT = _NUMBER + 2 + _STATUS + 2
 
@@ -242,9 +243,17 @@ class _Output:
         self.tally = Tally()
 
     def write(self, results: list[Result]) -> None:
-        """Write the line of each of *results*."""
-        for result in results:
-            self._terminal.write(self._line(result))
+        """Write the line of each of *results*, several small ones at once."""
+        ready = b""
+        try:
+            for result in results:
+                ready += self._line(result)
+                if len(ready) > _MAX_READY:
+                    self._terminal.write(ready)
+                    ready = b""
+        finally:  # those before one that fails
+            if ready:
+                self._terminal.write(ready)
 
     def _line(self, result: Result) -> bytes:
         """Return the line of *result*, or its row in the table, after storing it."""
