@@ -192,6 +192,7 @@ class NetworkError(XapiError):
     default_hint: Hint | None = ("run ", Run("doctor"), " to check the connection")
     is_of_line = is_shared = True
     may_be_processed = False
+    may_be_complete = False  # of a truncated body: only its content coding shows whether it is
 
     def __init__(
         self, message: str, *, hint: Hint | None = None, sent: bool = False, headers_received: bool = False

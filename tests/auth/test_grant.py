@@ -320,6 +320,11 @@ REFUSALS: dict[str, tuple[int, Headers, bytes, type[XapiError], str, str]] = {
         )
         for status in (400, 403, 422)
     },
+    "nginx": (
+        *(400, HTML, b"<center>No required SSL certificate was sent</center>", GrantRefused),
+        f"{URL} requires a client certificate, which xapi does not support",
+        CHECK_URL,
+    ),
     **{
         f"{status}": (
             *(status, Headers(), b"", kind, f"the token endpoint responded with {status} {phrase}: {URL}"),

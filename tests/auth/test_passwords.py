@@ -1,4 +1,4 @@
-"""The password command, run for real; and whitespace around a password."""
+"""The password command, run for real; and characters that a password probably should not have."""
 
 import os
 import signal
@@ -155,7 +155,13 @@ def test_a_password_is_never_truncated_however_slowly_it_is_read() -> None:
     assert from_command(_python(code), PATH) == "correct horse"
 
 
-def test_whitespace_that_was_probably_not_meant_to_be_in_a_password_is_named() -> None:
+def test_what_was_probably_not_meant_to_be_in_a_password_is_named() -> None:
     assert described("the password from stdin", "pass phrase") == "the password from stdin"
-    for password in ("secret\n", "secret\r", "\u00a0secret"):
-        assert described("the password", password) == "the password, which begins or ends with whitespace"
+    assert described("the password", " secret") == "the password, which begins or ends with a space"
+    for password, code in [
+        ("secret\n", "000A"),
+        ("\ufeffsecret", "FEFF"),
+        ("\x1b[200~secret\x1b[201~", "001B"),
+        ("\u00a0s", "00A0"),
+    ]:
+        assert described("the password", password) == f"the password, which contains the invisible character U+{code}"

@@ -1,5 +1,6 @@
 """Requests and responses are transferred as they are, over TCP and TLS, also when a response arrives early."""
 
+import gzip
 import select
 import socket
 import ssl
@@ -282,6 +283,16 @@ def test_only_a_body_that_ends_with_close_notify_is_complete(transport: Transpor
         assert b"".join(posted(transport, server).chunks()) == b"a body"
         with pytest.raises(NetworkError, match=r"was truncated after 6 bytes \(connection closed by the server\)"):
             list(posted(transport, server).chunks())
+
+
+def test_a_coded_body_whose_end_its_coding_shows_needs_no_close_notify(
+    transport: Transport, server_tls: ssl.SSLContext
+) -> None:
+    body = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"a body")
+    with Server([request(), send(body)], [request(), send(body[:-1])], tls=server_tls) as server:
+        assert b"".join(posted(transport, server).decoded()) == b"a body"
+        with pytest.raises(NetworkError, match="truncated"):
+            list(posted(transport, server).decoded())
 
 
 def test_threads_share_one_tls_context_and_handshakes_run_in_parallel(

@@ -112,7 +112,7 @@ def test_any_exception_of_a_backend_is_a_store_error_without_its_text(run: Run) 
     ("env", "message"),
     [
         (fake("Raising", FAKE_KEYRING_RAISES="KeyringLocked"), "StoreError: the keyring is locked; unlock it"),
-        (fake("Asking"), "StoreError: reading the keyring failed (EOFError); run `xapi doctor`, or "),
+        (fake("Asking"), "StoreError: the keyring asks for input, which needs a terminal; select another "),
         ({}, "NoBackend: no usable keyring on this machine"),
         ({"DBUS_SESSION_BUS_ADDRESS": "garbage"}, "NoBackend: no usable keyring on this machine"),
         (

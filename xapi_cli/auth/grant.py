@@ -36,6 +36,7 @@ _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749
 _OTHER_CODES = frozenset(
     {"invalid_client", "invalid_scope", "unauthorized_client", "unsupported_grant_type", "invalid_request"}
 )
+_NEEDS_CERTIFICATE = re.compile(rb"no required ssl certificate|the ssl certificate error", re.IGNORECASE)  # of nginx
 _MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
 
 
@@ -210,6 +211,8 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
             f"the token endpoint refused the login as {name} ({status} {code}{description})",
             hint="check the base URL, or ask the operators of the API: the password is not the reason",
         )
+    if status == 400 and _NEEDS_CERTIFICATE.search(body[:4096]):
+        return GrantRefused(f"{url} requires a client certificate, which xapi does not support", hint=_CHECK_URL)
     if status != 401 and "html" in response.headers.get("Content-Type", "").lower():
         return GrantRefused(f"{url} responded with {status} and a web page", hint=f"{_CHECK_URL}, and then {origin}")
     if code is None:

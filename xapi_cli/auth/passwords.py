@@ -126,7 +126,9 @@ def prompt_until_accepted(
 
 def described(origin: str, password: str) -> str:
     """Return *origin*, with what is in *password* although it was probably not meant to be, such as a line break."""
-    return f"{origin}, which begins or ends with whitespace" if password != password.strip() else origin
+    if (found := next((each for each in password if not each.isprintable()), None)) is not None:
+        return f"{origin}, which contains the invisible character U+{ord(found):04X}"
+    return f"{origin}, which begins or ends with a space" if password != password.strip() else origin
 
 
 def from_command(

@@ -67,7 +67,7 @@ def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
     start = b""
     while True:
         rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, blocks, "gzip")
-        start = _next_member(rest, blocks)
+        start = _next_member(rest, _after_end(blocks))
         if not start:
             return
 
@@ -90,7 +90,7 @@ def _decode_deflate(blocks: Iterator[bytes]) -> Iterator[bytes]:
         start += block
     is_zlib = start[0] & 0x0F == zlib.DEFLATED and int.from_bytes(start[:2], "big") % 31 == 0  # RFC 1950, 2.2
     yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS), start, blocks, "deflate")
-    _read_rest(blocks)
+    _read_rest(_after_end(blocks))
 
 
 def _inflate(
@@ -118,6 +118,18 @@ def _decompress(inflater: "_Decompress", data: bytes, coding: str) -> Iterator[b
         is_full = len(block) == _BLOCK
         if block:
             yield block
+
+
+def _after_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what follows in *blocks* after the end of the coded data.
+
+    If only the end of the connection ends the body, it may break: the data is complete, as its coding shows.
+    """
+    try:
+        yield from blocks
+    except NetworkError as error:
+        if not error.may_be_complete:
+            raise
 
 
 def _read_rest(blocks: Iterator[bytes]) -> None:

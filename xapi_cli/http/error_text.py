@@ -33,6 +33,7 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
     -67818: _CERTIFICATE[10],
     -67843: _CERTIFICATE[20],
 }
+CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
 _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
     "WRONG_VERSION_NUMBER": (
         "the server does not use TLS on this port",
@@ -43,7 +44,7 @@ _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("no TLS version in common", None),
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("the server requires a client certificate; xapi has none", None),
+    CERTIFICATE_REQUIRED: ("the server requires a client certificate; xapi has none", None),
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": (
         "the server does not support HTTP/1.1 on this port, perhaps only HTTP/2",
         CHECK_SCHEME,

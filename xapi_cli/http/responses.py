@@ -114,6 +114,8 @@ class ResponseParser:
         problem = f"the body from {self._sender} was truncated after {self.size:,} bytes ({reason})"
         error = NetworkError(problem, headers_received=True)
         error.default_hint = RESEND
+        headers = self.head.headers if self.head else {}
+        error.may_be_complete = not (self._chunks or b"content-length" in headers)
         return error
 
     @property

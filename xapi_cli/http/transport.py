@@ -391,9 +391,11 @@ class Exchange:
 
     def _break(self, error: OSError) -> None:
         """Process the failure of the connection; raises NetworkError if the headers of the response are missing."""
-        from xapi_cli.http.error_text import describe_error
+        from xapi_cli.http.error_text import CERTIFICATE_REQUIRED, describe_error
 
         reason, hint = describe_error(error)
+        if getattr(error, "reason", None) == CERTIFICATE_REQUIRED:
+            self.is_sent = False  # it ends the handshake, which is over for the client: no request was read
         if self._parser.head is None:
             problem = f"the connection to {self.route} broke before the response: {reason}"
             raise NetworkError(problem, hint=hint) from error

@@ -232,6 +232,9 @@ def _store_error(action: str, error: BaseException) -> StoreError:
         return StoreError("the keyring is locked", hint="unlock it", alternative=REMEDY)
     if "NoKeyringError" in {kind.__name__ for kind in type(error).__mro__}:
         return NoBackend("no usable keyring on this machine", alternative=REMEDY)
+    if isinstance(error, EOFError):
+        hint = "select another backend with PYTHON_KEYRING_BACKEND"
+        return StoreError("the keyring asks for input, which needs a terminal", hint=hint, alternative=REMEDY)
     problem = f"{action} failed ({_escaped(type(error).__name__)})"
     return StoreError(problem, hint=("run ", Run("doctor")), alternative=REMEDY)
 
