@@ -2,9 +2,9 @@
 
 Keyrings have no time limits, and some crash with many concurrent clients (GNOME/gnome-keyring#190). On a busy machine,
 a healthy one takes as long as one that hangs may take, so only time without progress counts: an access makes progress
-if its thread uses the processor, which a thread that waits for a response does not. The holder of the lock touches its
-file with each progress. A process waits for the lock as long as it sees that, and no longer than its own timeout for a
-service that does not respond to another one.
+if its thread uses the processor, which a thread that waits for a response does not, or hardly, if it polls. The holder
+of the lock touches its file with each progress. A process waits for the lock as long as it sees that, and no longer
+than its own timeout for a service that does not respond to another one.
 """
 
 import sys
@@ -20,6 +20,7 @@ from xapi_cli.system.lock import LockTimeout, LockUnavailable, locked
 T = TypeVar("T")
 
 _MAX_TIME = 100.0  # seconds for one access, whatever its progress
+_WORK = 0.01  # of the time; a thread that uses less of the processor only polls
 _MIN_TIME = 0.5  # seconds for an access that had to wait
 _NOTICE_AFTER = 1.5  # seconds
 _SLICE, _MAX_SLICE = 0.05, 0.1  # of a longer slice, only this counts: this process was stopped, or had no processor
@@ -73,7 +74,8 @@ def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[],
 
     thread = threading.Thread(target=run, name="xapi-service", daemon=True)
     thread.start()
-    begin, end, used = limit.left(), time.monotonic() + _MAX_TIME, 0.0
+    begin, since, used = limit.left(), time.monotonic(), 0.0
+    end = since + _MAX_TIME
     while (left := limit.left()) > 0 and time.monotonic() < end:
         thread.join(min(left, _SLICE))
         if not thread.is_alive():
@@ -81,9 +83,11 @@ def in_time(function: Callable[[], T], limit: TimeLimit, *, notice: Callable[[],
                 raise errors[0]
             return results[0]
         with suppress(OSError):  # it has just ended
-            if sys.platform == "linux" and clocks and (now := time.clock_gettime(clocks[0])) > used:
-                used = now
-                limit.progress()
+            if sys.platform == "linux" and clocks:
+                now, work = time.monotonic(), time.clock_gettime(clocks[0])
+                if work - used > _WORK * (now - since):
+                    since, used = now, work
+                    limit.progress()
         if notice and begin - left > _NOTICE_AFTER:
             notice()
             notice = None

@@ -129,17 +129,17 @@ class NotPersistent(Plain):
 
 
 class Unresponsive(Plain):
-    """Never respond."""
+    """Never respond, but poll for a response, which takes little of the processor."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        time.sleep(3600)
-        return None
+        while True:
+            time.sleep(0.02)
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        time.sleep(3600)
+        self.get_password(service, username)
 
     def delete_password(self, service: str, username: str) -> None:
-        time.sleep(3600)
+        self.get_password(service, username)
 
 
 class Slow(Plain):
