@@ -86,16 +86,19 @@ def test_kill_9_leaves_the_old_record_or_the_new_one_and_a_logout_removes_the_re
 def test_concurrent_readers_get_complete_records(run: Run, opened: Open) -> None:
     store = opened("file")
     store.write(ME, Record(Token("0" * 5000)))
-    code = "s = store('file')\nfor n in range(60): s.write(ME, Record(Token(str(n % 10) * 5000)))"
+    code = "s = store('file')\nwhile True:\n for n in '123': s.write(ME, Record(Token(n * 5000))); print(flush=True)"
     writers = [run(code) for _ in range(3)]
-    reads = 0
-    while any(writer.poll() is None for writer in writers):
+    for writer in writers:
+        assert writer.stdout is not None
+        writer.stdout.readline()  # it has begun to write
+    for _ in range(200):
         record = store.read(ME)
         assert record is not None
         assert (len(record.token.access_token), len(set(record.token.access_token))) == (5000, 1)
-        reads += 1
-    assert reads
-    assert [ended(writer) for writer in writers] == [[], [], []]
+    for writer in writers:
+        assert writer.poll() is None
+        writer.kill()
+        writer.communicate()
 
 
 def test_reading_and_deleting_create_no_files(opened: Open, state: Path) -> None:
