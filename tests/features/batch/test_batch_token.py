@@ -106,7 +106,7 @@ def test_a_fresh_token_that_is_rejected_stops_further_logins(xapi: Xapi) -> None
 
 def test_lines_without_rights_cause_no_further_login(xapi: Xapi) -> None:
     def response(received: ReceivedRequest) -> Reply:
-        return Reply(b"{}", 401) if received.path.startswith("/no") else Reply()
+        return Reply(b'{"message": "not yours"}', 401) if received.path.startswith("/no") else Reply()
 
     with Api(response) as api:
         text = jsonl(*({"path": f"/{'no' if number % 2 else 'yes'}/{number}"} for number in range(200)))
@@ -116,7 +116,7 @@ def test_lines_without_rights_cause_no_further_login(xapi: Xapi) -> None:
     assert [line.get("status") for line in lines if line["line"] % 2] == [200] * 100
     errors = [line["error"] for line in lines if "error" in line]
     assert (len(errors), {error["kind"] for error in errors}) == (100, {"auth"})
-    assert "the API accepts the token for other requests" in errors[-1]["message"]
+    assert "responded with 401: not yours; the API accepts the token for other requests" in errors[-1]["message"]
 
 
 def test_the_password_is_prompted_for_on_a_terminal_while_lines_come_from_a_pipe(xapi: Xapi, tmp_path: Path) -> None:

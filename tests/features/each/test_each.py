@@ -149,6 +149,7 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
         (("/d/:id",), "[]", 2, "every row would send the same request; write {id}"),
         (("/d/%s",), "[]", 2, "every row would send the same request; write {name}"),
         (("/{}/{id}",), "[]", 2, "cannot be combined"),
+        (("",), "[]", 2, "PATH is empty"),
         (("-I{}", "/d/{}"), "", 2, "unknown option -I; write {} or {name} where the value goes"),
         (("-P", "4", "/d/{}"), "", 2, "unknown option -P; use -j N"),
         (("--input", "rows.csv", "/d/{}"), "", 2, "unknown option --input; use --from FILE"),

@@ -26,18 +26,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from xapi_cli import errors
-from xapi_cli.errors import BodyTooLarge, Interrupted, TimeoutExpired, TokenRejected, XapiError
+from xapi_cli.errors import BodyTooLarge, Interrupted, NetworkError, TimeoutExpired, TokenRejected, XapiError
 from xapi_cli.features.batch.rate import RateLimiter
 from xapi_cli.features.batch.results import MAX_BODY, Result, Task
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.send import Outcome, Sender
 from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.body.spool import Spool
+from xapi_cli.request.status_errors import reason
 from xapi_cli.system import signals
 from xapi_cli.system.render import counted, decimal
 
@@ -336,8 +337,8 @@ class Runner:
         outcome = self.send(call)
         response = outcome.response
         if outcome.is_rejection:
+            message = f"{call.method} {displayed_without_query(call.url)} responded with 401{_reason(response)}"
             response.discard()
-            message = f"{call.method} {displayed_without_query(call.url)} responded with 401"
             tokens = self._tokens_for(call)
             hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
             raise TokenRejected(message, hint=hint)
@@ -386,6 +387,14 @@ def _raise_descriptor_limit(wanted: int) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+def _reason(response: "Response") -> str:
+    """Return the reason that the API gives in *response*, a 401, as the end of a message."""
+    with suppress(NetworkError, TimeoutExpired):
+        found = reason(next(response.decoded(), b""), response.headers.get("Content-Type").lower())
+        return f": {found}" if found else ""
+    return ""
 
 
 def _read(response: "Response") -> Spool:

@@ -212,6 +212,8 @@ def _whole(text: str) -> str | None:
 
 def _path_parts(path: str, names: set[str]) -> Parts:
     parts = _parsed(path, names)
+    if not parts:
+        raise UsageError("PATH is empty", hint="check for an unset shell variable")
     for part in parts:
         # a brace that was escaped is a part of its own
         if isinstance(part, str) and "{" in part and (part != "{" or "\\{" not in path):
