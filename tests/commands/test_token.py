@@ -65,6 +65,8 @@ def test_a_supplied_token_needs_no_other_setting_and_has_no_expiry(xapi: Xapi) -
     assert xapi("token", "show", "--format", "env", env=SUPPLIED).out == "export XAPI_TOKEN='abc~/+'\n"
     mask = {"XAPI_TOKEN": "ab%0Ac", "GITHUB_ACTIONS": "true"}
     assert xapi("token", "show", env=mask) == Outcome(0, "ab%0Ac\n", "::add-mask::ab%250Ac\n")
+    for form in ("header", "json", "env"):
+        assert xapi("token", "show", "--format", form, env=mask).err == "::add-mask::ab%250Ac\n"
 
 
 def test_a_shell_that_evaluates_the_env_format_calls_the_api_without_a_profile(xapi: Xapi, token: str) -> None:

@@ -13,7 +13,7 @@ OTHER = "https://other.test"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_method_and_body_after_a_redirect_within_the_api(router: Router, status: int, method: str) -> None:
     router.request(method, f"{BASE}/a").respond(status, headers={"Location": "/v1/b?c=d"})
     router.route(path="/v1/b").respond(200)

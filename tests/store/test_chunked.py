@@ -1,7 +1,7 @@
 """One text in items, whose writer may be killed at any step."""
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from xapi_cli.store import chunked
@@ -46,6 +46,7 @@ lengths = st.sampled_from([0, 1, 900, CHUNK_SIZE - 10, CHUNK_SIZE, 1200, 1280, 1
 step = st.tuples(st.sampled_from(["write", "write", "write", "delete"]), lengths, st.none() | st.integers(0, 24))
 
 
+@example(1280, [("write", 2500, None), ("write", 2500, 4)])  # after three chunks and what follows them
 @given(st.sampled_from([CHUNK_SIZE, 1280, 3000, 100_000]), st.lists(step, min_size=1, max_size=8))
 def test_a_kill_at_any_step_leaves_the_old_text_or_the_new_one_and_a_deletion_leaves_nothing(
     limit: int, steps: list[tuple[str, int, int | None]]

@@ -102,12 +102,14 @@ def test_a_page_without_content_has_no_items(xapi: Xapi) -> None:
 )
 def test_the_link_is_resolved_against_the_page(xapi: Xapi, header: str, target: str) -> None:
     def respond(requested: str) -> bytes:
+        if requested == "/old":
+            return page(b"", "Location: /v1/items", status="302 Found")
         filled = header.format(url=server.url, name=server.name)
         return page([1], f"Link: {filled}") if requested == "/v1/items" else page([2])
 
     with PageServer(respond) as server:
-        assert paginate(xapi, server, path="/v1/items") == Outcome(0, "1\n2\n", "")
-    assert server.targets[1:] == [target]
+        assert paginate(xapi, server, path="/old") == Outcome(0, "1\n2\n", "")
+    assert server.targets[2:] == [target]
 
 
 @pytest.mark.parametrize(
