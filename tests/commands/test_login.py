@@ -226,10 +226,8 @@ def test_the_password_sources_are_used_in_order_and_named_when_they_are_rejected
     assert rejected(*command, password="wrong") == "the password in XAPI_PASSWORD"
     assert rejected(*command) == "the password from password_command"
     assert xapi("login", env=env).code == 0  # the remembered password
-    assert (
-        rejected(password=f"{MASTER.password}\n")
-        == "the password in XAPI_PASSWORD, which begins or ends with whitespace"
-    )
+    hint = "the password in XAPI_PASSWORD, which contains the invisible character U+000A"
+    assert rejected(password=f"{MASTER.password}\n") == hint
 
 
 def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sandbox: Sandbox) -> None:
