@@ -1,7 +1,6 @@
 # make demo    show the main workflow: log in, call the API, invalidate the token, log in again automatically
 # make test    run the tests, except the slow ones
 # make check   check style, types and imports, and print the size of the project
-# make help    list all targets
 #
 # Each target creates the environments that it needs. The only requirement is Python 3.11 or later with venv and pip.
 
@@ -11,8 +10,6 @@ NEWEST ?= $(shell for p in python3.15 python3.14 $$(ls -d ~/.pyenv/versions/3.1*
 	  do $$p $(WORKS) && echo $$p; done | head -1)
 VENV ?= .venv
 JOBS ?= 4
-TESTS ?= tests
-PYTEST_ARGS ?=
 
 # An environment contains absolute paths, so it is created again if the tree was moved or the Python differs.
 HERE := $(shell { pwd; $(PYTHON) -VV; } 2>/dev/null | cksum | cut -d ' ' -f 1)
@@ -78,9 +75,8 @@ docs: $(READY)
 	@$(VENV)/bin/python -m tests.tools.documents
 	@$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --builder html docs build/site
 
-# Builds the committed tree, with its time, and checks the metadata; the files are in dist/.
+# Builds the tree, with the time of its commit, and checks the metadata; the files are in dist/.
 release: $(READY)
-	@test -z "$$(git status --porcelain)" || { echo "there are files that are not committed; commit or remove them" >&2; exit 1; }
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(VENV)/bin/python -m build --no-isolation
 	@$(VENV)/bin/twine check --strict dist/*
@@ -92,8 +88,7 @@ clean:
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 	@echo "make test TESTS=tests/http    run the tests of one directory or file"
-	@echo "make test-all, test-newest, test-lowest, test-windows    the slow tests too; on other versions; for Windows"
-	@echo "make format, bench, docs, release, clean"
+	@echo "make test-all, test-newest, test-lowest, test-windows, format, bench, docs, release, clean    see the Makefile"
 
 $(READY): requirements-dev.txt
 	$(call new-environment,$(VENV))
