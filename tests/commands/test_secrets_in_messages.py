@@ -7,7 +7,7 @@ import pytest
 from tests.commands.page_server import PageServer, page
 from tests.support.program import Xapi
 
-TOKEN = "CANARY" + "-7Zq" * 31 + "x"  # 131 characters: longer than any cut
+TOKEN = "CANARY" + "-7Zq" * 31 + "x"  # 131 characters
 SHOWN = 3  # characters of a secret that may remain
 LONG = "q" * 150
 
@@ -37,6 +37,16 @@ def test_a_header_that_is_cut_reveals_no_part_of_the_token(
 ) -> None:
     status, header = (part.format(before + TOKEN) for part in reply)
     check(xapi, args, page(b"no JSON", header, status=status), code, f"{quoted}{before}***")
+
+
+@pytest.mark.parametrize("before", [LONG, "q" * 65_000])
+def test_a_reason_and_a_shown_body_that_are_cut_reveal_no_part_of_the_token(xapi: Xapi, before: str) -> None:
+    token = "".join(f"{number}," for number in range(300))
+    with PageServer(lambda target: page(f"{before}{token}".encode(), "X: y", status="400 X")) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": token}
+        outcome = xapi("request", "/", "-vv", "--error-body", "none", env=env)
+
+    assert (outcome.code, "q***…" in outcome.err, token[: SHOWN + 1] in outcome.err) == (4, True, False)
 
 
 @pytest.mark.parametrize("before", [LONG])

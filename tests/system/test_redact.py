@@ -112,6 +112,14 @@ def test_the_beginning_of_a_secret_is_redacted_where_a_text_was_cut(length: int,
         assert redactor.redact(f'string ("q{part}{mark}) and others').startswith('string ("q***')
 
 
+def test_the_beginning_of_a_secret_is_redacted_however_long_it_is() -> None:
+    redactor = Redactor()
+    redactor.add(token := "".join(map(str, range(1000))))
+
+    for length in (300, len(token) - 1):
+        assert redactor.redact(f"invalid: {token[:length]}…") == "invalid: ***…"
+
+
 def test_a_beginning_that_is_too_short_or_is_not_cut_is_not_redacted() -> None:
     redactor = Redactor()
     redactor.add("canary-token")

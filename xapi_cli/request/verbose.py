@@ -57,6 +57,8 @@ class VerboseLog:
             text = kept[:_MAX_BODY].decode("utf-8", "strict" if len(kept) <= _MAX_BODY else "ignore")
         except UnicodeDecodeError:
             text = "\0"
+        if len(kept) > _MAX_BODY:
+            text += "…"  # for the redactor, because a secret may be cut
         if "\0" in text:
             self._write_comment("* a body that is not text")
             return

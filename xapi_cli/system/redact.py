@@ -12,7 +12,6 @@ REDACTED = "***"
 
 _KEY_WORDS = frozenset({"code", "jwt", "key", "otp", "pass", "pin", "pwd", "sig"})
 _MIN_LENGTH = 4  # bytes; redacting a shorter secret would change unrelated text and reveal the secret
-_LONGEST_CUT = 256  # bytes; messages contain no more of a truncated text
 
 # Patterns, which `re` compiles on first use: most commands need none, and compiling them takes a millisecond.
 _SECRET_NAME = (
@@ -90,9 +89,11 @@ def _without(secrets: Collection[bytes], data: bytes) -> bytes:
 def _without_beginning(secrets: Collection[bytes], data: bytes) -> bytes:
     """Return *data* with `***` in place of the beginning of a secret at its end."""
     for secret in secrets:
-        for length in range(min(len(secret), len(data), _LONGEST_CUT), _MIN_LENGTH - 1, -1):
-            if data.endswith(secret[:length]):
-                return data[:-length] + REDACTED.encode()
+        start = data.find(secret[:_MIN_LENGTH], max(0, len(data) - len(secret)))
+        while start >= 0:
+            if secret.startswith(data[start:]):
+                return data[:start] + REDACTED.encode()
+            start = data.find(secret[:_MIN_LENGTH], start + 1)
     return data
 
 
