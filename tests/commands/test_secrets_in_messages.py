@@ -44,7 +44,7 @@ def test_a_reason_and_a_shown_body_that_are_cut_reveal_no_part_of_the_token(xapi
     token = "".join(f"{number}," for number in range(300))
     with PageServer(lambda target: page(f"{before}{token}".encode(), "X: y", status="400 X")) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": token}
-        outcome = xapi("request", "/", "-vv", "--error-body", "none", env=env)
+        outcome = xapi("request", "/", "-vv", env=env)
 
     assert (outcome.code, "q***…" in outcome.err, token[: SHOWN + 1] in outcome.err) == (4, True, False)
 
