@@ -45,6 +45,14 @@ def test_a_lost_post_is_not_resent_and_the_error_explains_why(xapi: Xapi, method
     )
 
 
+def test_a_truncated_response_to_a_post_says_that_it_may_have_been_processed(xapi: Xapi) -> None:
+    with Server([request(), send(response("200 OK", b"{", "Content-Length: 9"))]) as server:
+        outcome = xapi("request", "/", "a=1", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (11, "{")
+    assert "; the POST may have been processed: check before you send it again" in outcome.err
+
+
 @pytest.mark.parametrize("status, code", [("503 Busy", 5), ("429 Slow", 4)])
 def test_the_error_of_a_post_that_is_not_retried_names_the_reason(xapi: Xapi, status: str, code: int) -> None:
     busy = response(status, b"", "Retry-After: 1")

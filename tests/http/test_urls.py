@@ -172,6 +172,7 @@ def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> 
         ("http://[::1]", False),
         ("http://localhost", False),
         ("http://api.localhost", False),
+        ("http://notlocalhost", True),
         ("http://127.test", True),
         ("http://128.0.0.1", True),
         ("http://localhost.test", True),

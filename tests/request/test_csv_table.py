@@ -62,6 +62,7 @@ def test_a_request_as_a_table(xapi: Xapi, sandbox: Sandbox) -> None:
         6,
         "xapi: error: no row has the field Name; check the names in --fields\n",
     )
+    assert not (xapi.home / "file").exists()
 
 
 def test_a_page_in_place_of_json_is_named_with_its_title(xapi: Xapi) -> None:
