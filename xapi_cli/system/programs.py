@@ -113,7 +113,7 @@ def run(
                 output.extend(chunk)
                 if mark in output:
                     return
-        _kill(process, group=has_group)
+            _kill(process, group=has_group)  # before the pipe is closed: SIGPIPE would be another failure
 
     reader = threading.Thread(target=read, daemon=True)
     try:
