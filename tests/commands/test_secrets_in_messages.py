@@ -49,6 +49,10 @@ def test_a_reason_and_a_shown_body_that_are_cut_reveal_no_part_of_the_token(xapi
     assert (outcome.code, "q***…" in outcome.err, token[: SHOWN + 1] in outcome.err) == (4, True, False)
 
 
+def test_a_header_of_the_user_that_the_api_repeats_is_redacted(xapi: Xapi) -> None:
+    check(xapi, ["X-Api-Key:own-secret"], page({"message": "own-secret"}, JSON, status="400 X"), 4, "400 X: ***")
+
+
 @pytest.mark.parametrize("before", [LONG])
 @pytest.mark.parametrize("args, code", [(["--jq"], 6), (["--expect"], 6), (["--every", "1", "--until"], 6)])
 def test_an_error_of_jq_that_is_cut_reveals_no_part_of_the_token(

@@ -10,6 +10,7 @@ from xapi_cli.request import items
 from xapi_cli.request.items import STDIN
 from xapi_cli.request.options import ROWS, RequestOptions
 from xapi_cli.system.files import comparable
+from xapi_cli.system.redact import secret_values
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -51,6 +52,8 @@ class Plan:
         options = self.options
         before = len(options.arguments) - len(self._arguments)
         self.items = items.parse(self._arguments, headers=options.headers, before=before, read=read)
+        given = ((name, value) for name, value in self.items.headers if value)
+        self.context.terminal.redactor.add(*secret_values(given))
         self.items.headers[:] = items.with_defaults(self.items.headers, self.context.default_headers)
         self.has_body = self.items.has_body(options.data)
         self.sent_method = items.sent_method(self.method, has_body=self.has_body)
