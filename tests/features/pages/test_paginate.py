@@ -153,6 +153,7 @@ def test_max_pages_ends_early_and_says_so_unless_it_was_the_last_page(xapi: Xapi
 
 TARGETS = [
     ("<a>; rel=next", "a"),
+    ("<a>; rel='next'", "a"),
     ('<a>;rel="prev  next";title="x"', "a"),
     ('<a> ; REL = "NeXt"', "a"),
     ('<a>; title="x, <b>; rel=next", <c>; rel=next', "c"),

@@ -221,7 +221,7 @@ def next_target(value: str) -> str | None:
     for target, parameters in _LINK.findall(value):
         for name, quoted, plain in _PARAMETER.findall(parameters):
             if name.lower() == "rel":
-                if "next" in (quoted or plain).lower().split():
+                if "next" in (quoted or plain.strip("'")).lower().split():  # some servers use single quotes
                     return str(target.strip())
                 break  # only the first one counts
     return None
