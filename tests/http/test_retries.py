@@ -49,6 +49,14 @@ def test_a_method_that_is_not_idempotent_is_not_retried(router: Router, method: 
     assert len(router.calls) == 1
 
 
+@pytest.mark.parametrize(("wait", "calls", "why"), [("0", 3, "--retry 2 was not enough"), ("301", 1, None)])
+def test_a_429_after_all_retries_says_so(router: Router, wait: str, calls: int, why: str | None) -> None:
+    router.get(f"{BASE}/a").respond(429, headers={"Retry-After": wait})
+
+    assert sender_for(router, retries=2).send(Call("GET", f"{BASE}/a")).refused_retry == why
+    assert len(router.calls) == calls
+
+
 @pytest.mark.parametrize("status", [200, 400, 403, 404, 408, 500, 501, 505])
 def test_other_statuses_are_not_retried(router: Router, status: int) -> None:
     router.get(f"{BASE}/a").respond(status)

@@ -36,6 +36,7 @@ def test_the_error_of_a_status(router: Router, status: int, kind: type[XapiError
     ("method", "status", "retry_after", "hint"),
     [
         ("GET", 429, "5", "try again in 5 s, or use --retry"),
+        ("GET", 429, "301", "try again in 301 s"),
         ("POST", 429, "5", "try again in 5 s"),
         ("POST", 429, "soon", "try again later"),
         ("GET", 429, "Wed, 21 Oct 2015 07:28:00 GMT", "try again later, or use --retry"),

@@ -101,5 +101,5 @@ def later_hint(raw_headers: RawHeaders) -> str:
 
 def rate_limit_hint(raw_headers: RawHeaders, method: str, *, is_explained: bool) -> str:
     """Return the hint for a 429 to a request; it need not suggest --retry if *is_explained* why that did not help."""
-    found = later_hint(raw_headers)
-    return found if is_explained or method not in IDEMPOTENT else f"{found}, or use --retry"
+    found, is_too_late = later_hint(raw_headers), (requested_delay(raw_headers) or 0.0) > LONGEST_WAIT
+    return found if is_explained or is_too_late or method not in IDEMPOTENT else f"{found}, or use --retry"

@@ -275,7 +275,7 @@ class Sender:
         if call.method not in retry.IDEMPOTENT:
             return f"--retry does not repeat a {call.method}"
         is_limited = isinstance(result, Response) and result.status == retry.TOO_MANY_REQUESTS
-        return f"--retry {self._retries} was not enough" if is_limited else None
+        return f"--retry {self._retries} was not enough" if is_limited and self._retried else None
 
     def _redirected(self, call: Call, response: Response, redirects: int) -> tuple[Call | None, RedirectError | None]:
         """Return the call that follows *response*, or why the redirect is not followed."""
