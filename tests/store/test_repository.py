@@ -152,6 +152,8 @@ def test_a_logout_finds_what_a_killed_login_has_written(opened: Open, tmp_path: 
 
     assert delete_everywhere(opened("file")) is True
     assert opened("keyring").read() is None
+    asked = iter([False, True])  # it was listed by now, so a logout could find it
+    assert repository.put(RECORD, _interrupt, lambda: next(asked)) is False
 
 
 def _interrupt() -> bool:
