@@ -156,6 +156,17 @@ def test_the_acceptance_of_a_new_token_after_its_rejection_enables_automatic_log
     assert again.renew(again.token()) is not None
 
 
+def test_the_acceptance_in_another_process_does_not_because_the_rejection_may_be_about_rights(world: World) -> None:
+    account = world.account(given=RIGHT)
+    account.record_rejection(account.token())
+    other = world.account(given=RIGHT)
+    other.record_success()
+
+    with pytest.raises(TokenRejected):
+        other.renew(other.token())
+    assert len(world.logins) == 1
+
+
 def test_check_raises_without_a_token_and_a_password_and_sends_nothing(world: World) -> None:
     with pytest.raises(LoginNeeded):
         world.account().check()

@@ -63,7 +63,7 @@ class Account:
         self._grant, self.passwords, self._deadline, self._timeout = grant, passwords, deadline, timeout
         self._note, self._warn, self._now = note, warn, now
         self._granted: Token | None = None
-        self._is_grant_stored = False
+        self._is_grant_stored = self._is_grant_rejected = False
         self.login_reason: Reason | None = None
         self.source: Source = "store"
         repository.check_settings()  # those that are not usable fail before the first line of a batch
@@ -143,10 +143,15 @@ class Account:
         self.repository.record_rejection(token)
         if token is self._granted and self._is_grant_stored:  # others may have revoked one that is not
             self._failures.record_token()
+            self._is_grant_rejected = True
 
     def record_success(self) -> None:
-        """Record that the API accepted the token; nothing is written unless its rejection was recorded."""
-        if self.repository.forget_rejection():
+        """Record that the API accepted the token; nothing is written unless its rejection was recorded.
+
+        A rejection of a new token in another process stops logins nevertheless: it may have been about rights.
+        """
+        self.repository.forget_rejection()
+        if self._is_grant_rejected:
             self._failures.forget("rejected")
 
     # explicit login

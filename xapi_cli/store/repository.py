@@ -192,11 +192,11 @@ class TokenRepository:
             return bool(token.obtained_at) and self._rejection.read(limit=100) == _name(token)
         return False
 
-    def forget_rejection(self) -> bool:
+    def forget_rejection(self) -> None:
         """Remove the recorded rejection: a request has succeeded, or the account has been logged out."""
         with suppress(OSError, UsageError):
-            return os.path.exists(self._rejection.path) and self._rejection.remove()
-        return False
+            if os.path.exists(self._rejection.path):
+                self._rejection.remove()
 
     @property
     def _rejection(self) -> "StateFile":
