@@ -56,8 +56,8 @@ def names(out: Path) -> list[str]:
 
 DISCARDED: dict[str, Callable[[Path], object]] = {
     "another request": lambda out: edit(out, key="x"),
-    "a header injection": lambda out: edit(out, etag='"v1"\r\nX: y'),
-    "a download that cannot be resumed": lambda out: edit(out, etag=""),
+    "a header injection": lambda out: edit(out, version='"v1"\r\nX: y'),
+    "a download that cannot be resumed": lambda out: edit(out, version=""),
 }
 
 
@@ -83,7 +83,7 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "a record that is not text": lambda out: record_of(out).write_bytes(b"\xff\xfe"),
     "a deeply nested record": lambda out: record_of(out).write_text("[" * 60_000),
     "another object": lambda out: record_of(out).write_text('{"key": "value"}'),
-    "a record of another type": lambda out: edit(out, etag=7),
+    "a record of another type": lambda out: edit(out, version=7),
     "a record without a part": lambda out: part_of(out).rename(record_of(out)),
 }
 

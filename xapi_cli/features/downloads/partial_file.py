@@ -1,6 +1,6 @@
 """A download that is kept when it is interrupted, so that it can be resumed.
 
-The data is in FILE.part, and FILE.part.json says of which version on the server (a strong entity tag) and of which
+The data is in FILE.part, and FILE.part.json says of which version on the server (an entity tag or a date) and of which
 request it is. The record is written when the first response begins, while the part is empty: so the bytes of a part
 always belong to its record, however the process ends. Of the request, which may contain secrets, it has a salted
 digest.
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 _MAX_RECORD = 64 * 1024  # bytes
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII | re.IGNORECASE)
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]{0,1000}"')  # ASCII: other bytes could be sent in another encoding
+_DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
 
 
 class _Record(NamedTuple):
-    """The content of FILE.part.json: *key* is the digest of the request with *salt*; without *etag*, it is final."""
+    """The content of FILE.part.json: *key* is the digest of the request with *salt*; without *version*, it is final."""
 
     salt: str
     key: str
-    etag: str
+    version: str
 
 
 class PartialFile:
@@ -53,7 +54,7 @@ class PartialFile:
         self._target = os.path.realpath(name)  # a symbolic link stays
         self._part, self._record = f"{self._target}.part", f"{self._target}.part.json"
         self._source, self._salt = source, os.urandom(16).hex()
-        self._etag = ""  # of the part; without it, the download cannot be resumed
+        self._version = ""  # of the part; without it, the download cannot be resumed
         self._total: int | None = None  # the size of the whole file, if a range has declared it
         self._has_begun = False  # until then, the part is not changed
         self._file: BinaryIO | None = None
@@ -88,8 +89,10 @@ class PartialFile:
             raise _not_own(self._part)
         if not found or record is None:
             return
-        if record.key == _digest(self._source, record.salt) and _STRONG_ETAG.fullmatch(record.etag):
-            self._salt, self._etag, self.count = record.salt, record.etag, found
+        if record.key == _digest(self._source, record.salt) and (
+            _STRONG_ETAG.fullmatch(record.version) or _DATE.fullmatch(record.version)
+        ):
+            self._salt, self._version, self.count = record.salt, record.version, found
         else:
             self.discarded = f"{printable(self.name)}.part cannot be continued; {size(found)} discarded"
 
@@ -100,21 +103,21 @@ class PartialFile:
         The bytes of a content coding could not be resumed.
         """
         identity = ("Accept-Encoding", "identity")
-        if not self.count or not self._etag:
+        if not self.count or not self._version:
             return (identity,)
-        return identity, ("Range", f"bytes={self.count}-"), ("If-Range", self._etag)
+        return identity, ("Range", f"bytes={self.count}-"), ("If-Range", self._version)
 
     def is_continued_by(self, status: int, fields: "Headers") -> bool:
         """Return whether a response with *status* and the header *fields* has all of the rest of the same file."""
         found = _CONTENT_RANGE.fullmatch(fields.get("content-range").strip())
-        if status != 206 or found is None or not self._etag or _etag(fields) != self._etag:
+        if status != 206 or found is None or not self._version or _version(fields) != self._version:
             return False
         first, last, total = map(int, found.groups())
         return first == self.count and last == total - 1
 
     def forget(self) -> None:
         """Download the whole file next; the part remains until its first bytes arrive."""
-        self._etag, self.count = "", 0
+        self._version, self.count = "", 0
 
     def begin(self, status: int, fields: "Headers") -> None:
         """Prepare for the body of a success: it continues the part, or replaces it."""
@@ -124,11 +127,11 @@ class PartialFile:
                 raise NetworkError("the server sent a part of the file, which was not requested", headers_received=True)
             self._total = int(fields.get("content-range").rpartition("/")[2])
             return
-        self.count, self._total, self._etag = 0, None, _etag(fields) if status == 200 else ""
+        self.count, self._total, self._version = 0, None, _version(fields) if status == 200 else ""
         with writing(self.name):
             self._opened().truncate(0)
             with Replacement(self._record, mode=0o600) as new:
-                record = _Record(self._salt, _digest(self._source, self._salt), self._etag)
+                record = _Record(self._salt, _digest(self._source, self._salt), self._version)
                 new.write(json.dumps(record._asdict()).encode())
                 new.commit()
 
@@ -150,7 +153,7 @@ class PartialFile:
     @property
     def kept(self) -> str:
         """What is kept if the download ends now, for messages; empty if nothing is kept."""
-        return f"{size(self.count)} kept in {printable(self.name)}.part" if self._etag and self.count else ""
+        return f"{size(self.count)} kept in {printable(self.name)}.part" if self._version and self.count else ""
 
     def close(self) -> None:
         """Close the part, which is kept if it can be resumed, and otherwise deleted."""
@@ -167,11 +170,18 @@ class PartialFile:
         return self._file
 
 
-def _etag(fields: "Headers") -> str:
-    """Return the strong entity tag in *fields* if the body is the file itself, without a content coding."""
-    etag = fields.get("etag").strip()
-    is_coded = fields.get("content-encoding").strip().lower() not in NO_CODINGS
-    return etag if _STRONG_ETAG.fullmatch(etag) and not is_coded else ""
+def _version(fields: "Headers") -> str:
+    """Return what in *fields* identifies the version of the file for If-Range (RFC 9110, sections 8.8 and 13.1.5).
+
+    That is a strong entity tag, or else the time of the last change, if a later change would have another. It is empty
+    if the body is not the file itself, but has a content coding.
+    """
+    etag, changed = fields.get("etag").strip(), fields.get("last-modified").strip()
+    if fields.get("content-encoding").strip().lower() not in NO_CODINGS:
+        return ""
+    if _STRONG_ETAG.fullmatch(etag):
+        return etag
+    return changed if _DATE.fullmatch(changed) and changed != fields.get("date").strip() else ""
 
 
 def _opener(mode: int) -> "Callable[[str, int], int]":
@@ -184,8 +194,8 @@ def _read_record(path: str) -> _Record | None:
     try:
         with open(path, "rb", opener=_opener(0)) as file:
             match json.loads(file.read(_MAX_RECORD)):
-                case {"salt": str(salt), "key": str(key), "etag": str(etag)}:
-                    return _Record(salt, key, etag)
+                case {"salt": str(salt), "key": str(key), "version": str(version)}:
+                    return _Record(salt, key, version)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):
