@@ -67,8 +67,8 @@ def test_the_deadline_limits_an_endless_slow_body() -> None:
 
 
 def test_a_slow_body_causes_no_timeout() -> None:
-    with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"), drip(b"x" * 20, 0.12)]) as server:
-        assert get(server, timeout=1.5).content == b"x" * 20
+    with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"), drip(b"x" * 20, 0.2)]) as server:
+        assert get(server, timeout=3).content == b"x" * 20
 
 
 def test_a_server_that_does_not_read_causes_a_timeout() -> None:

@@ -244,10 +244,6 @@ class OnTerminal:
         """Press the keys of *text*; a newline is the Enter key."""
         os.write(self._keyboard, text.replace("\n", "\r").encode())
 
-    def resize(self, columns: int, rows: int = 24) -> None:
-        """Change the size of the terminal."""
-        ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         os.write(self._keyboard, b"\x03")

@@ -1,5 +1,6 @@
 """Limit every wait of one request, and report which limit expired."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -44,18 +45,18 @@ class Wait:
         self._timeouts = timeouts
         self._seconds = seconds
         self._missing = missing
-        self._end = None if seconds is None else time.monotonic() + seconds
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._deadline = math.inf if timeouts.deadline is None else timeouts.deadline
         self.phase = ""
 
     def poll_interval(self) -> float:
         """Return the maximum seconds for the next system call; raises TimeoutExpired if none remain."""
         now = time.monotonic()
-        deadline = self._timeouts.deadline
-        if deadline is not None and deadline <= now:
+        if self._deadline <= now:
             raise self._expired(f"before {self._timeouts.deadline_name} expired", self._timeouts.deadline_name)
-        if self._seconds is not None and self._end is not None and self._end <= now:
+        if self._seconds is not None and self._end <= now:
             raise self._expired(f"within {decimal(self._seconds)} s", "--timeout")
-        return min([_MAX_POLL_INTERVAL, *(end - now for end in (deadline, self._end) if end is not None)])
+        return min(_MAX_POLL_INTERVAL, self._deadline - now, self._end - now)
 
     def _expired(self, when: str, setting: str) -> TimeoutExpired:
         phase = f" ({self.phase})" if self.phase else ""
