@@ -7,10 +7,11 @@ scrypt hash are recorded: enough to recognize it, not enough to guess it.
 
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from xapi_cli import errors
-from xapi_cli.errors import LoginRefused, TokenRejected, XapiError
+from xapi_cli.errors import LoginRefused, StoreError, TokenRejected, XapiError
 from xapi_cli.hints import Run, decoded, encoded
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class LoginFailures:
         return entry if fits else None
 
     def _write(self, kind: Kind, entry: dict[str, Any]) -> None:
-        self._session.record_failure(kind, json.dumps({**entry, "at": self.now()}).encode())
+        with suppress(StoreError):  # the failure itself is reported
+            self._session.record_failure(kind, json.dumps({**entry, "at": self.now()}).encode())
 
     def _seconds_left(self, at: float) -> int:
         return max(1, round(at + _RECORDED_FOR - self.now()))

@@ -172,7 +172,6 @@ class RedisSession(LoginSession):
         assert isinstance(store, RedisStore)  # noqa: S101 - the row of the storage names both
         self._repository, self._store, self._identity = repository, store, repository.identity
         self._logout: bytes | None = b""  # at `begin`
-        self._offset: float | None = None  # of the clock
         self._held: Lock | None = None
 
     def begin(self) -> None:
@@ -230,20 +229,17 @@ class RedisSession(LoginSession):
         return self._repository.put(record, write, self.was_logged_out)
 
     def now(self) -> float:
-        """Return the Unix time of the server."""
-        if self._offset is None:
-            seconds, microseconds = self._store.run(lambda client: client.time())
-            self._offset = seconds + microseconds / 1e6 - time.monotonic()
-        return time.monotonic() + self._offset
+        """Return the Unix time of the server, which is in the order in which processes ask for it."""
+        seconds, microseconds = self._store.run(lambda client: client.time())
+        return float(seconds + microseconds / 1e6)
 
     def failure(self, kind: str) -> bytes | None:
         """Return the recorded text, or None if there is none."""
         return self._store.get(self._key(f"failure:{kind}"))
 
     def record_failure(self, kind: str, text: bytes) -> None:
-        """Record *text*, if that is possible."""
-        with suppress(StoreError):
-            self._store.run(lambda client: client.set(self._key(f"failure:{kind}"), text, ex=_FAILURE_LIFETIME))
+        """Record *text*."""
+        self._store.run(lambda client: client.set(self._key(f"failure:{kind}"), text, ex=_FAILURE_LIFETIME))
 
     def forget_failures(self, kinds: Sequence[str]) -> None:
         """Remove the texts of *kinds*, if that is possible."""
