@@ -28,7 +28,7 @@ def _killed_at(xapi: Xapi, call: str, number: int, args: tuple[str, ...], env: E
 
 
 def _kill_at_each(run: Callable[[int], bool], check: Callable[[], object]) -> int:
-    """Kill at the first call, the second and so on, until the program ends by itself, and *check* each time."""
+    """Kill at the first call, the second and so on, until the program ends normally, and *check* each time."""
     for number in range(1, MOST):
         was_killed = run(number)
         check()

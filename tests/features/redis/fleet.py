@@ -51,7 +51,7 @@ def exit_codes(outcomes: list[Outcome]) -> dict[int, int]:
 
 
 def wait_until_waiting(server: RedisServer, processes: int) -> None:
-    """Wait until *processes* processes have tried in vain to get the lock, which is the only key that they set."""
+    """Wait until *processes* processes have failed to get the lock, which is the only key that they set."""
     waiting: set[str] = set()
     clients: Any = server.oracle.client_list
 

@@ -161,7 +161,7 @@ class Working(Plain):
 
 
 class Prompting(Plain):
-    """Wait until somebody writes to the FIFO that FAKE_KEYRING_FIFO names, as for a user who has to unlock it."""
+    """Wait until a process writes to the FIFO that FAKE_KEYRING_FIFO names, as for a user who has to unlock it."""
 
     def get_password(self, service: str, username: str) -> str | None:
         Path(os.environ["FAKE_KEYRING_FIFO"]).read_bytes()
@@ -246,7 +246,7 @@ class Noisy(Plain):
 
 
 class Asking(Plain):
-    """Ask for input, as a backend with a password of its own does."""
+    """Ask for input, as a backend with its own password does."""
 
     def get_password(self, service: str, username: str) -> str | None:
         getpass.getpass("Password of the keyring: ")

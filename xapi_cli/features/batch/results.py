@@ -114,7 +114,7 @@ def body_member(body: bytes, content_type: str) -> bytes:
             return b'"json": ' + value.encode()
         if codec or not body or _TEXT_TYPE.fullmatch(kind):
             return b'"text": ' + json.dumps(text, ensure_ascii=False).encode()
-    except ValueError:  # it has another charset than the declared one, or a lone surrogate
+    except ValueError:  # its charset is not the declared one, or it has a lone surrogate
         pass
     return b'"base64": "%s"' % b64encode(body)
 

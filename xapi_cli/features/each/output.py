@@ -18,7 +18,7 @@ from xapi_cli.system.render import counted
 if TYPE_CHECKING:
     from xapi_cli.system.terminal import Terminal
 
-_SHOWN = 20  # failed rows with a line of their own
+_SHOWN = 20  # failed rows with their own line
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
 

@@ -186,7 +186,7 @@ def _read_text(path: str) -> str:
 
 
 def _parsed(text: str, names: set[str]) -> Parts:
-    """Return the parts of *text*; an escaped brace is a part of its own."""
+    """Return the parts of *text*; an escaped brace is a separate part."""
     parts: Parts = []
     at = 0
     for found in _PLACEHOLDER.finditer(text):
