@@ -134,6 +134,22 @@ def test_another_process_does_not_write_the_same_part(out: Path) -> None:
         file.begin(200, WHOLE)
         with pytest.raises(UsageError, match="another process is downloading"), opened(out):
             pass
+        file.write(b"0123456789")
+        file.commit()
+
+    assert (out.read_bytes(), names(out)) == (b"0123456789", ["out"])
+
+
+def test_a_process_that_is_killed_before_it_writes_the_record_leaves_nothing_to_repair(out: Path) -> None:
+    part_of(out).touch()
+    record_of(out).touch()
+
+    with opened(out) as file:
+        file.begin(200, WHOLE)
+        file.write(b"0123456789")
+        file.commit()
+
+    assert names(out) == ["out"]
 
 
 def test_the_mode_of_the_file_stays_and_the_part_is_private(out: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.decoding import NO_CODINGS
 from xapi_cli.system import lock
-from xapi_cli.system.files import Replacement, is_trusted, put_in_place, writing
+from xapi_cli.system.files import is_trusted, put_in_place, writing
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.standard_streams import write_all
 
@@ -76,8 +76,10 @@ class PartialFile:
             self._file = open(self._part, "a+b", buffering=0, opener=_opener(mode))  # noqa: SIM115 - `close` does
             status = os.fstat(self._file.fileno())
             if not stat.S_ISREG(status.st_mode) or not is_trusted(status):
+                self._file.close()  # what is not ours is not removed at the end
                 raise _not_own(self._part)
             if not lock.try_lock(self._file.fileno()) or not os.path.samestat(os.stat(self._part), status):
+                self._file.close()
                 what = f"another process is downloading {printable(self.name)}"
                 raise UsageError(what, hint="wait for it, or choose another file")
             self._restore(status.st_size)
@@ -130,10 +132,9 @@ class PartialFile:
         self.count, self._total, self._version = 0, None, _version(fields) if status == 200 else ""
         with writing(self.name):
             self._opened().truncate(0)
-            with Replacement(self._record, mode=0o600) as new:
-                record = _Record(self._salt, _digest(self._source, self._salt), self._version)
-                new.write(json.dumps(record._asdict()).encode())
-                new.commit()
+            record = _Record(self._salt, _digest(self._source, self._salt), self._version)
+            with open(self._record, "wb", buffering=0, opener=_opener(0o600)) as file:
+                file.write(json.dumps(record._asdict()).encode())
 
     def write(self, data: bytes) -> None:
         """Append *data* to the part."""
@@ -193,7 +194,10 @@ def _read_record(path: str) -> _Record | None:
     """Return the record in the file *path*, None if there is none; raises UsageError if xapi did not write it."""
     try:
         with open(path, "rb", opener=_opener(0)) as file:
-            match json.loads(file.read(_MAX_RECORD)):
+            data = file.read(_MAX_RECORD)
+            if not data:  # the process was killed before it wrote the record
+                return None
+            match json.loads(data):
                 case {"salt": str(salt), "key": str(key), "version": str(version)}:
                     return _Record(salt, key, version)
     except FileNotFoundError:
