@@ -85,8 +85,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         cut = self.server.cuts.pop(0) if self.server.cuts and status in (200, 206) else len(body)
+        before_block = self.server.before_block  # not that of a later request
         for start in range(0, cut, self.server.block):
-            self.server.before_block(start)
+            before_block(start)
             self.wfile.write(body[start : min(start + self.server.block, cut)])
         if cut < len(body):
             self.close_connection = True
