@@ -142,7 +142,7 @@ def parse(body: bytes, requested_at: datetime, url: str) -> Token:
 def _redirect_error(response: httpx.Response, url: str, password: str | None = None) -> RedirectError:
     """Return the error for a redirect by the token endpoint *url*; the *password* is redacted in the target."""
     location = response.extensions["location"].partition("?")[0].partition("#")[0]
-    with suppress(XapiError):  # an invalid target is shown as is
+    with suppress(urls.InvalidURL):  # an invalid target is shown as is
         location = urls.join(url, location) if location else ""
     if password and _repeats(location, password):
         location = "***"

@@ -5,13 +5,14 @@ import socket
 import ssl
 
 from xapi_cli.hints import Hint, Option
-from xapi_cli.http.urls import BASE_URL, CHECK_SCHEME
+from xapi_cli.http.responses import CLOSED
+from xapi_cli.http.urls import BASE_URL
 from xapi_cli.system.render import printable
 
-CLOSED = "connection closed by the server"
 _CHECK_CLOCK = "check the clock of this computer, or ask the operators for a new certificate"
 _CHECK_CA = ("if you trust its CA, pass the CA's certificate with ", Option("ca_bundle"))
 _CHECK_NAME = ("check the host in ", BASE_URL)
+_CHECK_SCHEME = ("check the scheme (without one, it is https) and the port of ", BASE_URL)
 _CHECK_ONLINE = "check that this computer is online"
 
 _CERTIFICATE: dict[int, tuple[str, Hint]] = {  # X509_V_ERR_*, by number: the ssl module has no names for them
@@ -35,11 +36,8 @@ _CERTIFICATE |= {  # CERT_E_* of Windows (winerror.h), err* of macOS (SecBase.h)
 }
 CERTIFICATE_REQUIRED = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
 _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
-    "WRONG_VERSION_NUMBER": (
-        "the server does not use TLS on this port",
-        CHECK_SCHEME,
-    ),
-    "HTTP_REQUEST": ("the server does not use TLS on this port", CHECK_SCHEME),
+    "WRONG_VERSION_NUMBER": ("the server does not use TLS on this port", _CHECK_SCHEME),
+    "HTTP_REQUEST": ("the server does not use TLS on this port", _CHECK_SCHEME),
     "UNEXPECTED_EOF_WHILE_READING": (CLOSED, None),
     "NO_PROTOCOLS_AVAILABLE": ("no TLS version in common", None),
     "UNSUPPORTED_PROTOCOL": ("the server supports only outdated TLS versions", None),
@@ -47,7 +45,7 @@ _TLS: dict[str, tuple[str, Hint | None]] = {  # OpenSSL's reasons
     CERTIFICATE_REQUIRED: ("the server requires a client certificate; xapi has none", None),
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": (
         "the server does not support HTTP/1.1 on this port, perhaps only HTTP/2",
-        CHECK_SCHEME,
+        _CHECK_SCHEME,
     ),
 }
 _CHECK_LIMIT = "check the limit of open files with `ulimit -n`"

@@ -99,7 +99,8 @@ def build_request(
     *length* is that of the *body* in bytes, or None if it is unknown. *options* are the other fields of `Request`.
     """
     raw = list(headers)
-    server, path = urls.split_server(url)
+    path_at = url.index("/", len("https://"))
+    server, path = url[:path_at], url[path_at:]
     authority = server.partition("//")[2].encode("ascii")
     if not any(name.lower() == b"host" for name, _ in raw):
         raw.insert(0, (b"Host", authority))

@@ -55,6 +55,7 @@ Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 ENCODING = ("utf-8", "surrogateescape")  # of the values of headers
 MAX_REDIRECTS = 10  # that are followed in a row
 TOO_MANY_REDIRECTS = "more than ten redirects"  # and in the docstring of `errors.RedirectError`
+_REPORT = "report this to the operators of the server"
 _FIRST_REDIRECT = 300  # a response with a lower status is neither a redirect nor a failure
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SAFE = frozenset({"GET", "HEAD"})
@@ -287,7 +288,7 @@ class Sender:
     def _check_origin(self, call: Call, response: Response, redirected_by: str) -> None:
         """Raise RedirectError if *response* is a web page of another origin: probably one to sign in."""
         if _is_html(response):
-            target = urls.displayed(call.url.partition("?")[0])
+            target = urls.displayed_without_query(call.url)
             raise RedirectError(
                 f"{redirected_by} redirects to {target}, which is a web page of another origin, perhaps to sign in",
                 hint="sign in as the operators of the API describe, or check the base URL",
@@ -321,7 +322,10 @@ def redirected_call(
     location = _location(response)
     if location is None:
         return None
-    url = urls.join(call.url, location)
+    try:
+        url = urls.join(call.url, location)
+    except urls.InvalidURL as error:
+        raise RedirectError(f"the server redirects to a target that {error}", hint=_REPORT) from None
     next_call = call._replace(url=url)
     message = f"{call.display_url} redirects ({response.status}) to {next_call.display_url}"
     if not follow:
@@ -354,7 +358,7 @@ def _location(response: Response) -> str | None:
         return None
     targets = {value for name, value in response.raw_headers if name.lower() == b"location"}
     if len(targets) > 1:
-        raise RedirectError("the response has two different Location headers", hint=urls.REPORT_TO_OPERATORS)
+        raise RedirectError("the response has two different Location headers", hint=_REPORT)
     return targets.pop().decode("utf-8", "surrogateescape") if targets else None
 
 

@@ -9,18 +9,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote, urljoin
 
-from xapi_cli.errors import NetworkError, RedirectError, UsageError
+from xapi_cli.errors import UsageError
 from xapi_cli.hints import Hint, Option
 from xapi_cli.system.redact import redact_url
-from xapi_cli.system.render import printable, shortened
+from xapi_cli.system.render import UNPAIRED_SURROGATE, encode_argument, printable, shortened
 
 Origin = tuple[str, str, int]  # scheme, host (without brackets) and port
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 BASE_URL = "the base URL"  # in hints about a server that cannot be reached; a redirect may have named it instead
-REPORT_TO_OPERATORS = "report this to the operators of the server"
-CHECK_SCHEME = ("check the scheme (without one, it is https) and the port of ", BASE_URL)
-STOP_BEFORE = "use --max-pages to stop before it"  # the hint for a next page that cannot be requested
 _ONLY_PATH = ("use only the path, or set ", Option("base_url"))
 _MAX_LENGTH = 65_536  # the limit of httpx; servers accept less
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.*)", re.DOTALL)
@@ -34,8 +31,8 @@ _WINDOWS_PATH = r"[A-Za-z]:[/\\]"
 _DOT_SEGMENT = r"(?i)(^|/)(\.|%2e){1,2}(/|$)"
 _IN_PATH = "/:@!$&'()*+,;=~"  # RFC 3986, pchar and the slash between segments
 _IN_QUERY = _IN_PATH + "?"
+_MALFORMED_IPV6 = "has a malformed IPv6 address"
 _MAX_PORT = 65_535
-_LONGEST_SCHEME = len("https://")
 
 
 class InvalidURL(Exception):
@@ -74,29 +71,27 @@ def resolve(base: str, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
     return url
 
 
-def join(url: str, location: str) -> str:
-    """Return the target of a redirect from *url* to *location*, without user info and fragment.
+def join(url: str, reference: str) -> str:
+    """Return the target of *reference*, a text from the server at *url*, without user info and fragment.
 
-    Raises RedirectError if *location* is not valid.
+    Raises InvalidURL if *reference* is not valid.
     """
+    reference = reference.strip(" \t")
+    _reject_control_characters(reference)
+    if not reference:
+        raise InvalidURL("is empty")
+    if "\\" in reference.partition("?")[0]:
+        raise InvalidURL("has a backslash")
     try:
-        return _target(url, location)
-    except InvalidURL as error:
-        raise RedirectError(f"the server redirects to a target that {error}", hint=REPORT_TO_OPERATORS) from None
-
-
-def next_page(url: str, reference: str) -> str:
-    """Return the target of the link *reference* on the page *url*, without user info and fragment.
-
-    Raises NetworkError if *reference* is not valid, or if `resolve` would not accept the target as PATH.
-    """
-    try:
-        target = _target(url, reference)
-        _check_path(_split(target)[1].partition("?")[0])
-    except InvalidURL as error:
-        message = f"the next page has a URL that {error}"
-        raise NetworkError(message, hint=error.hint or STOP_BEFORE, sent=True, headers_received=True) from None
-    return target
+        joined = urljoin(url, reference)
+    except ValueError:
+        raise InvalidURL("is not a valid URL") from None
+    target, rest = _split(joined.partition("#")[0], user_info=True)
+    path, mark, query = rest.partition("?")
+    found = f"{_origin_url(target)}{_encode(path or '/', _IN_PATH)}{mark}{_encode(query, _IN_QUERY)}"
+    if len(found) > _MAX_LENGTH:
+        raise InvalidURL(f"has more than {_MAX_LENGTH:,} characters")
+    return found
 
 
 @lru_cache(32)  # most are the base URL's
@@ -106,15 +101,6 @@ def origin(url: str) -> Origin:
         return _split(url)[0]
     except InvalidURL as error:
         raise UsageError(f"the URL {error}", hint=error.hint) from None
-
-
-def split_server(url: str) -> tuple[str, str]:
-    """Return the scheme and the server of *url*, and the rest, which starts with a slash.
-
-    *url* was returned by a function of this module, so it has a path.
-    """
-    slash = url.index("/", _LONGEST_SCHEME)
-    return url[:slash], url[slash:]
 
 
 def root(url: str) -> str:
@@ -130,14 +116,6 @@ def displayed(url: str) -> str:
 def displayed_without_query(url: str) -> str:
     """Return *url* as `displayed` does, without its query, for the error of a response."""
     return displayed(url.partition("?")[0])
-
-
-def path_of(url: str) -> str:
-    """Return the path of *url*, as it is encoded, without its query; raises UsageError if *url* is not valid."""
-    try:
-        return _split(url)[1].partition("?")[0]
-    except InvalidURL as error:
-        raise UsageError(f"the URL {error}", hint=error.hint) from None
 
 
 def is_exposed(url: str) -> bool:
@@ -172,9 +150,9 @@ def host_and_port(text: str) -> tuple[str, int | None]:
         raise InvalidURL("has a % in its host")
     if text.startswith("["):
         inside, bracket, after = text[1:].partition("]")
-        if not bracket or (after and not after.startswith(":")):
-            raise InvalidURL("has a malformed IPv6 address")
-        return _ipv6(inside), _port(after[1:])
+        if not bracket or ":" not in inside or (after and not after.startswith(":")):
+            raise InvalidURL(_MALFORMED_IPV6)
+        return _address(inside, _MALFORMED_IPV6), _port(after[1:])
     host, _, port = text.partition(":")
     if not host:
         raise InvalidURL("has no host")
@@ -185,12 +163,7 @@ def host_and_port(text: str) -> tuple[str, int | None]:
 
 def with_port(host: str, port: int) -> str:
     """Return *host* and *port* as they are written in a URL."""
-    return f"{_bracketed(host)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    """Return *host*, in brackets if it is an IPv6 address."""
-    return f"[{host}]" if ":" in host else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reject_spaces(text: str) -> None:
@@ -272,26 +245,6 @@ def _with_query(url: str, query: Sequence[tuple[str, str]]) -> str:
     return f"{url}{pairs}" if url.endswith(("?", "&")) else f"{url}&{pairs}"
 
 
-def _target(url: str, reference: str) -> str:
-    """Return the target of *reference*, a text from the server, relative to *url*."""
-    reference = reference.strip(" \t")
-    _reject_control_characters(reference)
-    if not reference:
-        raise InvalidURL("is empty")
-    if "\\" in reference.partition("?")[0]:
-        raise InvalidURL("has a backslash")
-    try:
-        joined = urljoin(url, reference)
-    except ValueError:
-        raise InvalidURL("is not a valid URL") from None
-    target, rest = _split(joined.partition("#")[0], user_info=True)
-    path, mark, query = rest.partition("?")
-    found = f"{_origin_url(target)}{_encode(path or '/', _IN_PATH)}{mark}{_encode(query, _IN_QUERY)}"
-    if len(found) > _MAX_LENGTH:
-        raise InvalidURL(f"has more than {_MAX_LENGTH:,} characters")
-    return found
-
-
 def _split(url: str, *, user_info: bool = False) -> tuple[Origin, str]:
     """Return the origin of an absolute *url*, and what follows it.
 
@@ -314,7 +267,7 @@ def _split(url: str, *, user_info: bool = False) -> tuple[Origin, str]:
 def _origin_url(origin: Origin) -> str:
     """Return *origin* as the start of a URL."""
     scheme, host, port = origin
-    return f"{scheme}://{_bracketed(host) if port == DEFAULT_PORTS[scheme] else with_port(host, port)}"
+    return f"{scheme}://{with_port(host, port)}".removesuffix(f":{DEFAULT_PORTS[scheme]}")
 
 
 def _check_path(path: str) -> None:
@@ -328,27 +281,20 @@ def _check_path(path: str) -> None:
 
 
 def _encode(text: str, safe: str) -> str:
-    """Return *text* percent-encoded; existing percent-encoding does not change."""
+    """Return *text* percent-encoded; existing percent-encoding does not change.
+
+    Bytes of an argument that are not valid UTF-8 are preserved.
+    """
     if "%" in text:
         text = re.sub("%(?![0-9A-Fa-f]{2})", "%25", text)
-    return _percent_encode(text, safe + "%")
+    try:
+        return quote(text, safe=safe + "%", errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidURL(UNPAIRED_SURROGATE) from None
 
 
 def _component(text: str) -> str:
-    try:
-        return _percent_encode(text, "")
-    except InvalidURL as error:
-        raise UsageError(f"a query parameter {error}") from None
-
-
-def _percent_encode(text: str, safe: str) -> str:
-    """Percent-encode *text*; bytes of an argument that are not valid UTF-8 are preserved."""
-    try:
-        return quote(text, safe=safe, errors="surrogateescape")
-    except UnicodeEncodeError:
-        from xapi_cli.system.render import UNPAIRED_SURROGATE
-
-        raise InvalidURL(UNPAIRED_SURROGATE) from None
+    return quote(encode_argument(text, "a query parameter"), safe="")
 
 
 def _port(text: str) -> int | None:
@@ -359,13 +305,14 @@ def _port(text: str) -> int | None:
     return int(text)
 
 
-def _ipv6(text: str) -> str:
-    from ipaddress import IPv6Address
+def _address(text: str, problem: str) -> str:
+    """Return the IP address *text* in its usual form; raises InvalidURL with *problem* if it is not one."""
+    from ipaddress import ip_address
 
     try:
-        return str(IPv6Address(text))
+        return str(ip_address(text))
     except ValueError:
-        raise InvalidURL("has a malformed IPv6 address") from None
+        raise InvalidURL(problem) from None
 
 
 def _name(host: str) -> str:
@@ -376,7 +323,7 @@ def _name(host: str) -> str:
     if not re.fullmatch(_NAME, name):
         raise InvalidURL("has an invalid host name")
     if re.fullmatch(r"[\d.]+", name):
-        _check_ipv4(name)
+        return _address(name, "has a host that is neither a name nor an IPv4 address such as 192.0.2.1")
     return name
 
 
@@ -387,12 +334,3 @@ def _encode_international(name: str) -> str:
         return idna.encode(name, uts46=True).decode("ascii")
     except UnicodeError:  # idna.IDNAError is one
         raise InvalidURL("has an invalid internationalized host name") from None
-
-
-def _check_ipv4(name: str) -> None:
-    from ipaddress import IPv4Address
-
-    try:
-        IPv4Address(name)
-    except ValueError:
-        raise InvalidURL("has a host that is neither a name nor an IPv4 address such as 192.0.2.1") from None

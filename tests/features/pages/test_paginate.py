@@ -205,18 +205,17 @@ def test_the_next_page_on_another_origin_is_refused(xapi: Xapi, form: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("header", "code", "problem"),
+    ("header", "problem"),
     [
-        ("<ftp://example.com/b>; rel=next", 11, "has the scheme 'ftp', not http or https"),
-        ("</a/%2e%2e/b>; rel=next", 11, "the next page has a URL that "),
-        ("</items>; rel=next", 6, "the pages form a loop: {url}/items was already requested; use --max-pages"),
+        ("<ftp://example.com/b>; rel=next", "the next page has a URL that has the scheme 'ftp', not http or https"),
+        ("</items>; rel=next", "the pages form a loop: {url}/items was already requested; use --max-pages"),
     ],
 )
-def test_a_link_that_is_not_usable_is_an_error(xapi: Xapi, header: str, code: int, problem: str) -> None:
+def test_a_link_that_is_not_usable_is_an_error(xapi: Xapi, header: str, problem: str) -> None:
     with PageServer(lambda target: page([1], f"Link: {header}")) as server:
         outcome = paginate(xapi, server)
 
-    assert (outcome.code, outcome.out) == (code, "1\n")
+    assert (outcome.code, outcome.out) == (6, "1\n")
     assert problem.format(url=server.url) in outcome.err
 
 

@@ -116,9 +116,9 @@ class Template:
 
     def _link(self, value: str) -> str:
         """Return *value*, a link, as PATH: without the base URL's origin and path prefix."""
-        prefix = urls.path_of(f"{self._base_url}/")
+        prefix = f"{self._base_url.removeprefix(urls.root(self._base_url))}/"
         if value.lower().startswith(("http://", "https://")):
-            rest = urls.after_origin(value, urls.split_server(f"{self._base_url}/")[0])
+            rest = urls.after_origin(value, self._base_url)
             if rest is None:
                 raise InvalidLine("the link leads to another origin")
             if not rest.startswith(prefix):

@@ -5,7 +5,7 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from xapi_cli.errors import FilterError, NetworkError, UsageError
+from xapi_cli.errors import FilterError, NetworkError
 from xapi_cli.features.pages.request import PageOptions
 from xapi_cli.http import urls
 from xapi_cli.http.send import Call, Outcome
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xapi_cli.http.messages import Response
 
 MAX_PAGE = 64 * 1024 * 1024  # bytes after content decoding
+_STOP_BEFORE = "use --max-pages to stop before it"  # a next page that cannot be requested
 _MAX_VALUES = 5_000_000  # of a page, which take more memory than their text
 # A link of the Link header and its parameters (RFC 8288), of which each value is quoted or not.
 _LINK = re.compile(r'<([^<>]*+)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)')
@@ -83,7 +84,7 @@ class Pages:
         call: Call | None = self._sending.call
         while call is not None:
             if hash(call.url) in self._visited:
-                raise _error(f"the pages form a loop: {call.display_url} was already requested", urls.STOP_BEFORE)
+                raise _error(f"the pages form a loop: {call.display_url} was already requested", _STOP_BEFORE)
             self._visited.add(hash(call.url))
             outcome, text = self._response(call)
             self._write_items(self._items(text))
@@ -165,7 +166,10 @@ class Pages:
             target = self._linked(outcome.response, text)
         if target is None:
             return None
-        url = urls.next_page(outcome.response.request.url, target)
+        try:
+            url = urls.join(outcome.response.request.url, target)
+        except urls.InvalidURL as error:
+            raise _error(f"the next page has a URL that {error}", _STOP_BEFORE) from None
         self._check_origin(url, outcome)
         return call._replace(url=url)
 
@@ -201,11 +205,7 @@ class Pages:
 
     def _check_origin(self, url: str, outcome: Outcome) -> None:
         """Raise FilterError unless the next page, at *url*, is on the API's origin, as the page with the link was."""
-        try:
-            is_api = urls.same_origin(url, self._sending.context.base_url)
-        except UsageError:  # the host is not valid
-            is_api = False
-        if not is_api:
+        if not urls.same_origin(url, self._sending.context.base_url):
             what = f"the next page is on another origin: {displayed(url)}"
             raise _error(what, "the token is not sent there; check the base URL")
         if not outcome.from_api:

@@ -68,7 +68,7 @@ class Rules(NamedTuple):
     @property
     def origin(self) -> str:
         """The origin of the API, as the start of a URL."""
-        return urls.split_server(f"{self.base_url}/")[0]
+        return urls.root(self.base_url)
 
     def check_added(self, headers: Iterable[str]) -> None:
         """Raise UsageError if the proxy must not add *headers*, given as names, because one evades these rules."""
@@ -153,7 +153,7 @@ class Rules(NamedTuple):
                 raise Refusal(403, "read-only", str(error)) from None
         if self.allowed and (name := _override_in(names)):
             raise Refusal(403, "not-allowed", f"the header {name} selects another method or path; see --allow")
-        path = urls.path_of(url) or "/"
+        path = url.removeprefix(self.origin).partition("?")[0]
         if self.allowed and not _is_unambiguous(path):
             raise Refusal(403, "not-allowed", "servers may understand this path as another one; see --allow")
         if self.allowed and not any(each.matches(head.method, path) for each in self.allowed):
