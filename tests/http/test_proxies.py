@@ -37,16 +37,16 @@ def test_the_proxy_variable_depends_on_the_scheme(
 @pytest.mark.parametrize(
     ("value", "proxy"),
     [
-        ("http://proxy", Proxy("http", "proxy", 80)),
-        ("proxy.example.com:3128", Proxy("http", "proxy.example.com", 3128)),
-        ("HTTP://PROXY:3128/", Proxy("http", "proxy", 3128)),
-        ("http://[::1]:3128", Proxy("http", "::1", 3128)),
-        (" http://127.0.0.1:1/ignored?x#y ", Proxy("http", "127.0.0.1", 1)),
-        ("http://bücher.example:8080", Proxy("http", "xn--bcher-kva.example", 8080)),
-        ("http://user:pass@proxy:1", Proxy("http", "proxy", 1, b"Basic dXNlcjpwYXNz")),
-        ("http://user@proxy:1", Proxy("http", "proxy", 1, b"Basic dXNlcjo=")),
-        ("user:p%40ss%3A%2f%C3%A9@proxy:1", Proxy("http", "proxy", 1, b"Basic dXNlcjpwQHNzOi/DqQ==")),
-        ("http://user:p@ss@proxy:1", Proxy("http", "proxy", 1, b"Basic dXNlcjpwQHNz")),
+        ("http://proxy", Proxy("proxy", 80)),
+        ("proxy.example.com:3128", Proxy("proxy.example.com", 3128)),
+        ("HTTP://PROXY:3128/", Proxy("proxy", 3128)),
+        ("http://[::1]:3128", Proxy("::1", 3128)),
+        (" http://127.0.0.1:1/ignored?x#y ", Proxy("127.0.0.1", 1)),
+        ("http://bücher.example:8080", Proxy("xn--bcher-kva.example", 8080)),
+        ("http://user:pass@proxy:1", Proxy("proxy", 1, b"Basic dXNlcjpwYXNz")),
+        ("http://user@proxy:1", Proxy("proxy", 1, b"Basic dXNlcjo=")),
+        ("user:p%40ss%3A%2f%C3%A9@proxy:1", Proxy("proxy", 1, b"Basic dXNlcjpwQHNzOi/DqQ==")),
+        ("http://user:p@ss@proxy:1", Proxy("proxy", 1, b"Basic dXNlcjpwQHNz")),
     ],
 )
 def test_a_proxy_url_is_parsed(value: str, proxy: Proxy) -> None:
@@ -64,7 +64,7 @@ def test_a_proxy_shows_no_password() -> None:
 
 
 def test_an_ipv6_proxy_is_shown_in_brackets() -> None:
-    assert str(Proxy("http", "::1", 3128)) == "[::1]:3128"
+    assert str(Proxy("::1", 3128)) == "[::1]:3128"
 
 
 @pytest.mark.parametrize(

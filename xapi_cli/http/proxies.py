@@ -20,7 +20,6 @@ _HINT = "write it like http://proxy.example.com:3128"
 class Proxy:
     """The address of a proxy, its Proxy-Authorization, and the variable that sets it."""
 
-    scheme: str
     host: str
     port: int
     authorization: bytes | None = field(default=None, repr=False)
@@ -91,9 +90,8 @@ def _parse(text: str, variable: str) -> Proxy:
     _check_scheme(scheme.lower())
     user_info, _, address = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
     host, port = host_and_port(address)
-    return Proxy(
-        "http", host, port or DEFAULT_PORTS["http"], _basic_authorization(user_info) if user_info else None, variable
-    )
+    authorization = _basic_authorization(user_info) if user_info else None
+    return Proxy(host, port or DEFAULT_PORTS["http"], authorization, variable)
 
 
 def _check_scheme(scheme: str) -> None:
