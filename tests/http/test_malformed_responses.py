@@ -6,7 +6,7 @@ import tracemalloc
 import httpx
 import pytest
 
-from tests.http.clients import CANARY, SOON, START, TOO_LONG, client, get, invalid, no_tls, resolving
+from tests.http.clients import CANARY, SOON, START, TOO_LONG, client, get, invalid, resolving
 from tests.support.servers import (
     Server,
     Step,
@@ -21,8 +21,6 @@ from tests.support.servers import (
     sleep,
 )
 from xapi_cli.errors import NetworkError, UsageError
-from xapi_cli.http.httpx_transport import HttpxTransport
-from xapi_cli.http.transport import Transport
 
 CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
 
@@ -175,8 +173,8 @@ def test_an_unknown_host_is_reported_by_name(monkeypatch: pytest.MonkeyPatch, fa
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:0/", "http://127.0.0.1:99999/", "ftp://127.0.0.1/"])
 def test_a_url_that_cannot_be_requested_is_rejected(url: str) -> None:
-    with pytest.raises(UsageError):
-        HttpxTransport(Transport(no_tls)).handle_request(httpx.Request("GET", url))
+    with client() as http, pytest.raises(UsageError):
+        http.get(url)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +188,8 @@ def test_a_url_that_cannot_be_requested_is_rejected(url: str) -> None:
     ],
 )
 def test_a_request_that_is_not_valid_http_is_rejected_without_quoting_it(bad: httpx.Request) -> None:
-    with pytest.raises(UsageError) as caught:
-        HttpxTransport(Transport(no_tls)).handle_request(bad)
+    with client() as http, pytest.raises(UsageError) as caught:
+        http.send(bad)
     error: BaseException | None = caught.value
     while error is not None:
         assert CANARY not in repr(error)

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
+import h11
 import httpx
 
 from xapi_cli.http.messages import Request, Response
-from xapi_cli.http.transport import Transport
+from xapi_cli.http.responses import ResponseHead
+from xapi_cli.http.transport import Exchange, Transport
 
 
 class RoutedTransport(Transport):
@@ -20,13 +22,14 @@ class RoutedTransport(Transport):
         sent = httpx.Request(request.method, request.url, headers=request.headers.raw, content=b"".join(request.body))
         response = self._handler(sent)
         reason = response.extensions.get("reason_phrase", b"")
-        return Response(request, response.status_code, response.headers.raw, Body(response.read()), reason=reason)
+        head = h11.Response(status_code=response.status_code, headers=response.headers.raw, reason=reason)
+        return Response(request, ResponseHead(head), Body(response.read()), started=0.0, tls=None)
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
 
 
-class Body:
+class Body(Exchange):
     """The body of a response, whose data is there."""
 
     def __init__(self, data: bytes) -> None:
@@ -39,7 +42,5 @@ class Body:
         """Return True: the body is in memory."""
         return True
 
-    def discard(self) -> None:
+    def discard(self, seconds: float = 0) -> None:
         """Do nothing: the body is in memory."""
-
-    close = discard

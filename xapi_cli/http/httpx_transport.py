@@ -9,20 +9,18 @@ from collections.abc import Iterator
 
 import httpx
 
-from xapi_cli.errors import UsageError
+from xapi_cli.http import urls
 from xapi_cli.http.messages import Headers, Request, Response
-from xapi_cli.http.timeouts import Timeouts
+from xapi_cli.http.timeouts import DEADLINE_NAME, Timeouts
 from xapi_cli.http.transport import Transport
-from xapi_cli.http.urls import DEFAULT_PORTS
 
 
 class HttpxTransport(httpx.BaseTransport):
     """Send requests of httpx over *transport*.
 
-    A request carries its timeouts in the extension `timeout` of httpx, otherwise those of *transport* apply. More
-    extensions: `deadline`, a time of the monotonic clock that limits the whole request, which messages call
-    `deadline_name`, and `login`, whether it requests a token. A response has the extensions `tls`, the version of TLS,
-    and `response`, what the transport has returned.
+    A request carries its timeouts in the extension `timeout` of httpx. More extensions: `deadline`, a time of the
+    monotonic clock that limits the whole request, which messages call `deadline_name`, and `login`, whether it requests
+    a token. A response has the extensions `tls`, the version of TLS, and `response`, what the transport has returned.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -73,34 +71,24 @@ def converted_response(response: Response) -> httpx.Response:
     )
 
 
-def timeouts_of(request: httpx.Request) -> Timeouts | None:
-    """Return the timeouts that the extensions of *request* set, None without any."""
-    seconds, extensions = request.extensions.get("timeout"), request.extensions
-    if seconds is None:
-        return None
-    deadline, name = extensions.get("deadline"), extensions.get("deadline_name") or "--max-time"
+def timeouts_of(request: httpx.Request) -> Timeouts:
+    """Return the timeouts that the extensions of *request* set; a client always sets `timeout`."""
+    seconds, extensions = request.extensions["timeout"], request.extensions
+    deadline, name = extensions.get("deadline"), extensions.get("deadline_name", DEADLINE_NAME)
     return Timeouts(seconds.get("connect"), seconds.get("read"), seconds.get("write"), deadline, name)
 
 
 def _converted(request: httpx.Request) -> Request:
-    url, extensions = request.url, request.extensions
-    if url.scheme not in DEFAULT_PORTS or not url.raw_host:
-        raise UsageError("the URL is neither http nor https, or has no host")
-    port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
-    if not 0 < port < 65_536:
-        raise UsageError("the URL has a port outside 1-65535")
+    url = str(request.url)
     return Request(
         request.method,
-        str(url),
-        (url.scheme, url.raw_host.decode("ascii"), port),
-        url.netloc,
-        url.raw_path,
+        url,
+        urls.origin(url),
+        request.url.raw_path,
         Headers(request.headers.raw),
         request.stream,  # type: ignore[arg-type]  # the client rejects async streams
         None if "Transfer-Encoding" in request.headers else int(request.headers.get("Content-Length", "0")),
         is_replayable=isinstance(request.stream, httpx.ByteStream),
         timeouts=timeouts_of(request),
-        deadline=extensions.get("deadline"),
-        deadline_name=extensions.get("deadline_name") or "--max-time",
-        is_login=bool(extensions.get("login")),
+        is_login=bool(request.extensions.get("login")),
     )

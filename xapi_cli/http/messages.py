@@ -9,24 +9,10 @@ from xapi_cli.http import urls
 
 if TYPE_CHECKING:
     from socket import socket
-    from typing import Protocol
 
+    from xapi_cli.http.responses import ResponseHead
     from xapi_cli.http.timeouts import Timeouts
-
-    class Body(Protocol):
-        """The body of a response."""
-
-        def __iter__(self) -> Iterator[bytes]:
-            """Yield the data that is left."""
-
-        def hold(self) -> bool:
-            """Read the rest of the body into memory if it is short and arrives soon; return whether it has ended."""
-
-        def discard(self) -> None:
-            """End the body, and discard its rest if that is quick."""
-
-        def close(self) -> None:
-            """End the body."""
+    from xapi_cli.http.transport import Exchange
 
 
 RawHeader = tuple[bytes, bytes]
@@ -56,19 +42,17 @@ class Headers:
 
 
 class Request(NamedTuple):
-    """A request with *method* for *target* to *server*, the scheme, the host and the port; *url* is for messages.
+    """A request with *method* for *url*, which leads to *target* on *server*: the scheme, the host and the port.
 
-    *authority* is the host, and the port unless it is the default, as in the URL. *headers* has all headers except the
-    one for a proxy. The *body* has *length* bytes, None if that is unknown; it is iterated once for each time that the
-    request is sent, and *is_replayable* if it can be iterated again at any time. An empty block of it means that there
-    is nothing to send yet. *timeouts* replaces those of the transport, and *deadline*, a time of the monotonic clock,
-    limits the whole request.
+    *headers* has all headers except the one for a proxy. The *body* has *length* bytes, None if that is unknown; it is
+    iterated once for each time that the request is sent, and *is_replayable* if it can be iterated again at any time.
+    An empty block of it means that there is nothing to send yet. *timeouts* replaces those of the transport; without
+    it, *deadline*, a time of the monotonic clock, limits the whole request.
     """
 
     method: str
     url: str
     server: tuple[str, str, int]
-    authority: bytes
     target: bytes
     headers: Headers
     body: Iterable[bytes] = ()
@@ -76,7 +60,6 @@ class Request(NamedTuple):
     is_replayable: bool = True
     timeouts: "Timeouts | None" = None
     deadline: float | None = None
-    deadline_name: str = "--max-time"
     is_login: bool = False
     # A socket that is watched while the response is awaited, and a function that is called when it has data or has
     # ended. The function raises an exception, which ends the request, or returns whether to go on watching.
@@ -101,41 +84,31 @@ def build_request(
     raw = list(headers)
     path_at = url.index("/", len("https://"))
     server, path = url[:path_at], url[path_at:]
-    authority = server.partition("//")[2].encode("ascii")
     if not any(name.lower() == b"host" for name, _ in raw):
-        raw.insert(0, (b"Host", authority))
+        raw.insert(0, (b"Host", server.partition("//")[2].encode("ascii")))
     if length is None:
         raw.append((b"Transfer-Encoding", b"chunked"))
     elif body is not None or method in WITH_CONTENT:
         raw.append((b"Content-Length", b"%d" % length))
     content = () if body is None else body
     target = path.encode("ascii")
-    return Request(method, url, urls.origin(server), authority, target, Headers(raw), content, length, **options)
+    return Request(method, url, urls.origin(server), target, Headers(raw), content, length, **options)
 
 
 class Response:
-    """The response to *request*, whose *body* is not read yet; the request *started* at a time of the monotonic clock.
+    """The response to *request* with *head*, and with a *body* that is not read yet.
 
-    *tls* is the version of TLS.
+    The request *started* at a time of the monotonic clock. *tls* is the version of TLS.
     """
 
     elapsed = 0.0  # seconds until the response was closed
 
     def __init__(
-        self,
-        request: Request,
-        status: int,
-        headers: Sequence[RawHeader],
-        body: "Body",
-        *,
-        started: float = 0.0,
-        reason: bytes = b"",
-        version: bytes = b"1.1",
-        tls: str | None = None,
+        self, request: Request, head: "ResponseHead", body: "Exchange", *, started: float, tls: str | None
     ) -> None:
-        self.request, self.status, self.headers, self.raw_headers = request, status, Headers(headers), headers
+        self.request, self.status, self.reason, self.version = request, head.status, head.reason, head.version
+        self.headers, self.raw_headers, self.tls = Headers(head.raw_headers), head.raw_headers, tls
         self._body, self._started = body, started
-        self.reason, self.version, self.tls = reason, version, tls
         self._is_closed = False
         self._ended: float | None = None
 

@@ -10,7 +10,7 @@ from xapi_cli.hints import Option
 from xapi_cli.system.render import decimal
 
 _MAX_POLL_INTERVAL = 0.5  # seconds of one system call; on Windows, Ctrl-C takes effect only between calls
-_DEADLINE_NAME = "--max-time"
+DEADLINE_NAME = "--max-time"
 
 
 class Timeouts(NamedTuple):
@@ -23,7 +23,7 @@ class Timeouts(NamedTuple):
     read: float | None = None
     write: float | None = None
     deadline: float | None = None
-    deadline_name: str = _DEADLINE_NAME
+    deadline_name: str = DEADLINE_NAME
 
 
 def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout") -> dict[str, Any]:

@@ -96,24 +96,14 @@ class Transport:
         route = Route(scheme, host, port, self._proxy(scheme, host, port))
         event = _request_event(request, route)
         limit = self._timeout
-        timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline, request.deadline_name)
+        timeouts = request.timeouts or Timeouts(limit, limit, limit, request.deadline)
         try:
             with self._waiting(host):
                 exchange = self._exchange(request, event, route, timeouts)
         except (NetworkError, TimeoutExpired) as error:
             _concern(error, request)
             raise
-        received, connection = exchange.head, exchange.connection
-        response = Response(
-            request,
-            received.status,
-            received.raw_headers,
-            exchange,
-            started=started,
-            reason=received.reason,
-            version=received.version,
-            tls=connection.tls,
-        )
+        response = Response(request, exchange.head, exchange, started=started, tls=exchange.connection.tls)
         if self._on_response is not None:
             self._on_response(response)
         return response
@@ -468,7 +458,7 @@ def _request_event(request: Request, route: Route) -> h11.Request:
     """Return the request line and headers of *request* for *route*; raises UsageError if they are not valid HTTP."""
     target, headers = request.target, request.headers.raw
     if route.is_forwarded:
-        target = b"http://" + request.authority + target
+        target = request.url.encode("ascii")
         if route.proxy and route.proxy.authorization:
             headers = [*headers, (b"Proxy-Authorization", route.proxy.authorization)]
     try:
