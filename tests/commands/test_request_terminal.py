@@ -37,21 +37,21 @@ def test_json_is_indented_and_colored_on_a_terminal(xapi: Xapi) -> None:
 NASTY = "".join(map(chr, [*range(9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0x200B, 0x200E, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF, 0x2028, 0xE0001]))[1:]  # fmt: skip  # noqa: E501 - a list of code points
 
 
-@pytest.mark.parametrize("kind", ["text", "json", "error"])
+@pytest.mark.parametrize("kind", ["text", "json", "csv", "error"])
 def test_control_characters_are_neutralized_on_a_terminal(xapi: Xapi, kind: str) -> None:
     in_line = NASTY.replace("\0", "")
     sent = {
         "text": response(f"200 a{in_line}b", f"a{NASTY}b".encode(), f"X-A: a{in_line}b"),
         "json": response("200 OK", json.dumps({f"a{NASTY}b": f"a{NASTY}b"}, ensure_ascii=False).encode()),
+        "csv": response("200 OK", json.dumps({"a": f"a{NASTY}b"}).encode()),
         "error": response(f"302 a{in_line}b", b"", f"Location: /a{in_line}b"),
     }[kind]
     with Server([request(), send(sent)]) as server:
-        args = ["request", "/", "-i", "-v", "--no-follow"]
+        args = ["request", "/", "-i", "-v", "--no-follow", *(["--csv"] if kind == "csv" else [])]
         with xapi.on_terminal(*args, env=bearing(server) | {"NO_COLOR": "1"}) as terminal:
             terminal.wait()
 
-    seen = _screen(terminal.seen.decode())
-    assert seen.replace("\n", "").isprintable()
+    assert _screen(terminal.seen.decode()).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("text", ["[/x] [link=https://x]y[/link] :smile: [bold]", "x" * 300])

@@ -151,12 +151,14 @@ class ResponseOutput:
 
     def result_writer(self, file: "File | None") -> Callable[[bytes], None]:
         """Return a function that writes results of the filter to *file*, or else to stdout."""
-        write = self.destination(file)
-        if file is not None or not self.terminal.stdout_is_terminal or not (self.filter and self.filter.makes_json):
-            return write
+        if file is not None or not self.terminal.stdout_is_terminal:
+            return self.destination(file)
+        if self.filter is None or not self.filter.makes_json:
+            return self.terminal.write_text
         from xapi_cli.request.display import result_lines
 
-        return lambda lines: write(_encoded("".join(result_lines(lines, colors=self.terminal.style.enabled))))
+        colors = self.terminal.style.enabled
+        return lambda lines: self.terminal.write(_encoded("".join(result_lines(lines, colors=colors))))
 
     def destination(self, file: "File | None") -> Callable[[bytes], None]:
         """Return the function that writes to *file* or else to stdout."""

@@ -64,6 +64,13 @@ class Terminal:
         if data:
             self._open_line = 1 if bytes(data[-1:]) != b"\n" and self._shares_stdout else None
 
+    def write_text(self, lines: bytes) -> None:
+        """Write *lines* of text to stdout; on a terminal, control characters are made visible."""
+        if self.stdout_is_terminal:
+            text = printable(lines.decode("utf-8", "backslashreplace"), keep="\n\t")
+            lines = text.encode("utf-8", "backslashreplace")
+        self.write(lines)
+
     # stderr
 
     def text(self, hint: Hint) -> str:

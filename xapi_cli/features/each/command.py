@@ -138,7 +138,7 @@ def each(
         else:
             found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
         requests = resolved(found, template, resolve)
-        write = terminal.write if file is None else partial_(_write, file)
+        write = terminal.write_text if file is None else partial_(_write, file)
         table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
         result = Output(terminal, write, rejects.add, reads=reads, table=table, is_full=full)
         if dry_run:
@@ -253,7 +253,7 @@ def _print(terminal: "Terminal", requests: Iterator[Resolved], result: Output) -
             result.add_failure(found, found.error)
         else:
             result.rows += 1
-            terminal.write(found.text.encode() + b"\n")
+            terminal.write_text(found.text.encode() + b"\n")
     _report(result, None, None, 0)
 
 
