@@ -1,8 +1,7 @@
 """`xapi request`: its options, its steps, and what it says about what remained of a request."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,9 +15,11 @@ from xapi_cli.request.options import ROWS, RequestOptions
 from xapi_cli.request.plan import Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from xapi_cli.auth.token_source import TokenSource
+    from xapi_cli.http.messages import Body
     from xapi_cli.http.send import Outcome, Sender
-    from xapi_cli.request.body.spool import Body
     from xapi_cli.request.output import OutputFile, ResponseOutput
     from xapi_cli.system.terminal import Terminal
 
@@ -203,6 +204,7 @@ class Sending:
         if not self.plan.has_body:
             return None
         from xapi_cli.request.body.build import build
+        from xapi_cli.request.body.spool import Shown
 
         options = self.options
         body = build(
@@ -211,9 +213,10 @@ class Sending:
             form=options.form,
             stdin=lambda: self.context.terminal.noted_stdin("the body" if options.data else "the value"),
         )
-        if body is not None:
-            stack.callback(body.close)
-        return body
+        if body is None:
+            return None
+        stack.callback(body.close)
+        return Shown(body, self.context.terminal) if self.context.terminal.shows_progress else body
 
     def _new_sender(self) -> "Sender":
         from xapi_cli.http.send import Sender
@@ -227,19 +230,7 @@ class Sending:
             retries=context.settings.retry,
             deadline=context.deadline,
             note=context.terminal.note,
-            uploading=self._uploading,
         )
-
-    @contextmanager
-    def _uploading(self, length: int) -> Iterator[Callable[[int], None]]:
-        """Show the progress of a body of *length* bytes for a `with` block; yield what takes the size of each part."""
-        if not self.context.terminal.shows_progress:
-            yield lambda count: None
-            return
-        from xapi_cli.system.progress import Transfer
-
-        with self.context.terminal.during(Transfer("sent", length)) as transfer:
-            yield transfer.advance
 
     def _new_output(self) -> "ResponseOutput":
         from xapi_cli.request.output import ResponseOutput

@@ -1,13 +1,13 @@
 """The syntax of HTTP/1.1 (RFC 9112): names and values of headers, and chunks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from xapi_cli.errors import UsageError
 
-MAX_HEADER_SIZE = (
-    100_000  # bytes, with informational responses; also the limit for each chunk header line and for all trailers
-)
+Header = tuple[str, str | None]  # a name and a value; None removes a default header
+# In bytes, with informational responses; also the limit for each chunk header line and for all trailers.
+MAX_HEADER_SIZE = 100_000
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
 _TOKEN = TOKEN.encode()
 FIELD_LINE = re.compile(
@@ -48,6 +48,12 @@ def check_field(
 
     encode_argument(value, f"the value of the header {name}")
     return name
+
+
+def with_defaults(headers: Sequence[Header], defaults: Sequence[Header]) -> list[Header]:
+    """Return *headers* and those *defaults* that they neither set nor remove."""
+    given = {name.lower() for name, _ in headers}
+    return [*headers, *(default for default in defaults if default[0].lower() not in given)]
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

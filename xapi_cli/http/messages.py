@@ -1,6 +1,7 @@
 """The requests that the transport sends, and the responses that it returns."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +40,23 @@ class Headers:
     def __contains__(self, name: str) -> bool:
         wanted = name.lower().encode("ascii")
         return any(each.lower() == wanted for each, _ in self.raw)
+
+
+class Body(ABC):
+    """The body of a request, of *length* bytes; each iteration yields the complete body again."""
+
+    is_chunked = False  # its length is not known before it has been read
+
+    def __init__(self, length: int, content_type: str | None = None) -> None:
+        self.length = length
+        self.content_type = content_type
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the body from the start, in blocks of limited size."""
+
+    def close(self) -> None:  # noqa: B027 - most bodies have no open files
+        """Close open files."""
 
 
 class Request(NamedTuple):

@@ -1,15 +1,14 @@
 """Send one API call until its response is final: the token, the replay after a 401, retries and redirects."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import count
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import UNAUTHORIZED, NetworkError, RedirectError
 from xapi_cli.hints import Hint, Option, replaced
 from xapi_cli.http import authorization, decoding, retry, urls
-from xapi_cli.http.messages import USER_AGENT, Request, Response, build_request
+from xapi_cli.http.header_syntax import Header, with_defaults
+from xapi_cli.http.messages import USER_AGENT, Body, Request, Response, build_request
 
 if TYPE_CHECKING:
     from socket import socket
@@ -37,24 +36,11 @@ if TYPE_CHECKING:
         def advice(self) -> Hint:
             """Return a hint for the user about a final 401."""
 
-    class Body(Protocol):
-        """The body of a request: each iteration yields the same bytes."""
-
-        length: int
-        content_type: str | None
-        is_chunked: bool
-
-        def __iter__(self) -> Iterator[bytes]:
-            """Yield the bytes."""
-
-
-Header = tuple[str, str | None]
-Uploading = Callable[[int], AbstractContextManager[Callable[[int], None]]]
-"""Takes the size of a body; the context manager returns a function that records that so many bytes were sent."""
 
 ENCODING = ("utf-8", "surrogateescape")  # of the values of headers
 MAX_REDIRECTS = 10  # that are followed in a row
 TOO_MANY_REDIRECTS = "more than ten redirects"  # and in the docstring of `errors.RedirectError`
+_DEFAULTS = (("Accept", "*/*"), ("Accept-Encoding", decoding.ACCEPTED), ("User-Agent", USER_AGENT))
 _REPORT = "report this to the operators of the server"
 _FIRST_REDIRECT = 300  # a response with a lower status is neither a redirect nor a failure
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -70,7 +56,7 @@ class Call(NamedTuple):
     method: str
     url: str
     headers: Sequence[Header] = ()
-    body: "Body | None" = None
+    body: Body | None = None
     own_headers: Sequence[Header] = ()  # of xapi; unlike those of the user, they are also sent to other origins
     beside: "tuple[socket, Callable[[], bool]] | None" = None
 
@@ -101,19 +87,13 @@ class Outcome(NamedTuple):
         return self.from_api and self.response.status == UNAUTHORIZED
 
 
-def show_nothing(length: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Show no progress of a body."""
-    return nullcontext(lambda count: None)
-
-
 class Sender:
     """Send calls, one after another, over *transport* to the API at *base_url*.
 
     Without *tokens*, no token is sent, and a 401 is final. *replays* is the maximum number of replays of a request
     after a 401, each with a newer token; *retries* that of the retries of a call after transient failures, none of
     which starts after *deadline*, a time of `time.monotonic`. *timeouts* replaces those of the transport. *note*
-    receives a line about each retry, *uploading* shows the progress of a body. *wait* waits for some seconds; it may
-    raise an exception, which ends the call.
+    receives a line about each retry. *wait* waits for some seconds; it may raise an exception, which ends the call.
     """
 
     def __init__(
@@ -128,12 +108,11 @@ class Sender:
         deadline: float | None = None,
         note: Callable[[str], None] = lambda text: None,
         timeouts: "Timeouts | None" = None,
-        uploading: Uploading = show_nothing,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._transport, self._base_url, self._tokens, self._follow = transport, base_url, tokens, follow
         self._replays, self._retries, self._deadline = replays, retries, deadline
-        self._timeouts, self._note, self._uploading, self._wait = timeouts, note, uploading, wait
+        self._timeouts, self._note, self._wait = timeouts, note, wait
         self._retried = 0  # retries of the last call
         self.attempts = 0  # of all calls: the first ones, the retries and the replays after a 401
 
@@ -192,7 +171,8 @@ class Sender:
         """
         tokens = self._tokens if to_api else None
         token = tokens.current() if tokens is not None else None
-        for replay in count():
+        replays = self._replays
+        while True:
             sent_at = time.monotonic()
             try:
                 response = self._transport.send(self._request(call, token, to_api=to_api))
@@ -205,7 +185,7 @@ class Sender:
                     tokens.accepted(token, response.status, sent_at, self._repeating(call))
                     return response
                 response.hold()  # the server may serve one connection at a time, and a login needs one
-                token = tokens.renew(token, sent_at) if replay < self._replays else None
+                token = tokens.renew(token, sent_at) if replays else None
                 if token is None:
                     tokens.record_rejection()
                     return response
@@ -213,20 +193,19 @@ class Sender:
                 response.close()
                 raise
             response.discard()
+            replays -= 1
             self.attempts += 1
-        raise AssertionError  # not reached
 
     def _request(self, call: Call, token: "Token | None", *, to_api: bool) -> Request:
         """Return the request for *call*; outside the API's origin, it has no body and no header of the user."""
-        headers = headers_of(call, to_api=to_api) + authorization.headers(token)
+        headers = _headers_of(call, to_api=to_api) + authorization.headers(token)
         body = call.body if to_api else None
         length = 0 if body is None else None if body.is_chunked else body.length
-        upload = None if body is None else _Upload(body, self._uploading)
         return build_request(
             call.method,
             call.url,
             headers,
-            upload,
+            body,
             length,
             is_replayable=body is None or call.beside is None,  # otherwise, the body arrives while it is sent
             timeouts=self._timeouts,
@@ -293,19 +272,6 @@ class Sender:
                 f"{redirected_by} redirects to {target}, which is a web page of another origin, perhaps to sign in",
                 hint="sign in as the operators of the API describe, or check the base URL",
             )
-
-
-class _Upload:
-    """The *body* of a request, whose progress *uploading* shows."""
-
-    def __init__(self, body: "Body", uploading: Uploading) -> None:
-        self._body, self._uploading = body, uploading
-
-    def __iter__(self) -> Iterator[bytes]:
-        with self._uploading(self._body.length) as advance:
-            for chunk in self._body:
-                yield chunk
-                advance(len(chunk))
 
 
 # redirects
@@ -375,25 +341,13 @@ def _is_html(response: Response) -> bool:
 # headers
 
 
-def headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
+def _headers_of(call: Call, *, to_api: bool) -> list[tuple[bytes, bytes]]:
     """Return the headers of *call*, except those that the HTTP layer sets.
 
     Without *to_api*, the request goes to an origin other than the API's, and no header of the user is included.
     """
     user = list(call.headers) if to_api else []
     if to_api and call.body is not None and call.body.content_type:
-        user = _with_defaults(user, ("Content-Type", call.body.content_type))
-    user += call.own_headers
-    return encoded(
-        _with_defaults(user, ("Accept", "*/*"), ("Accept-Encoding", decoding.ACCEPTED), ("User-Agent", USER_AGENT))
-    )
-
-
-def encoded(headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
-    """Return *headers* as they are sent, without those that are removed."""
+        user = with_defaults(user, [("Content-Type", call.body.content_type)])
+    headers = with_defaults([*user, *call.own_headers], _DEFAULTS)
     return [(name.encode("ascii"), value.encode(*ENCODING)) for name, value in headers if value is not None]
-
-
-def _with_defaults(headers: list[Header], *defaults: Header) -> list[Header]:
-    given = {name.lower() for name, _ in headers}
-    return [*headers, *(default for default in defaults if default[0].lower() not in given)]

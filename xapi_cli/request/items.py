@@ -24,7 +24,6 @@ _ESCAPED = r"\\([\\=:@])"
 _URL_OR_DRIVE = r"[^=:@]*://|[A-Za-z]:[/\\]"  # a Windows shell may turn a leading slash into C:/…
 _UPLOAD_TYPE = r"(?as)(.+);type=([\w!#$&^.+-]+/[\w!#$&^.+-]+)"
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
-Header = tuple[str, str | None]
 _ITEM_FORMS = "write name=value, name:=JSON, name==value, Name:value or name@file"
 
 
@@ -131,12 +130,6 @@ def header(text: str) -> tuple[str, str | None]:
 def checked_header(name: str, value: str | None) -> tuple[str, str | None]:
     """Validate a header and return it as it is sent; a *value* of None removes it."""
     return check_field(name, value or "", "the line"), None if value is None else value.strip(" \t")
-
-
-def with_defaults(headers: Sequence[Header], defaults: Sequence[Header]) -> list[Header]:
-    """Return *headers* after those *defaults* that they neither set nor remove."""
-    given = {name.lower() for name, _ in headers}
-    return [*(header for header in defaults if header[0].lower() not in given), *headers]
 
 
 def method(text: str) -> str:

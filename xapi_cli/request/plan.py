@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xapi_cli.errors import UsageError
 from xapi_cli.http import urls
+from xapi_cli.http.header_syntax import with_defaults
 from xapi_cli.request import items
 from xapi_cli.request.items import STDIN
 from xapi_cli.request.options import ROWS, RequestOptions
@@ -54,7 +55,7 @@ class Plan:
         self.items = items.parse(self._arguments, headers=options.headers, before=before, read=read)
         given = ((name, value) for name, value in self.items.headers if value)
         self.context.terminal.redactor.add(*secret_values(given))
-        self.items.headers[:] = items.with_defaults(self.items.headers, self.context.default_headers)
+        self.items.headers[:] = with_defaults(self.items.headers, self.context.default_headers)
         self.has_body = self.items.has_body(options.data)
         self.sent_method = items.sent_method(self.method, has_body=self.has_body)
         self.url = urls.resolve(self.context.base_url, self._path, self.items.query)

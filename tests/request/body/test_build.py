@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from xapi_cli.context import Context
 from xapi_cli.errors import UsageError
+from xapi_cli.http.messages import Body
 from xapi_cli.request.body.build import FORM, JSON, build
-from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body
+from xapi_cli.request.body.spool import CHUNK, IN_MEMORY
 from xapi_cli.request.items import Field, Items, parse
 from xapi_cli.request.options import RequestOptions
 from xapi_cli.request.plan import Plan

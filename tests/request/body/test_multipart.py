@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xapi_cli.http.messages import Body
 from xapi_cli.request.body.build import multipart
-from xapi_cli.request.body.spool import IN_MEMORY, Body
+from xapi_cli.request.body.spool import IN_MEMORY
 from xapi_cli.request.items import Field, Upload
 
 Part = tuple[dict[str, bytes], bytes]

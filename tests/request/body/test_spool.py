@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xapi_cli.errors import OutputError, XapiError
-from xapi_cli.request.body.spool import CHUNK, Body, FileSlice, Spool
+from xapi_cli.http.messages import Body
+from xapi_cli.request.body.spool import CHUNK, FileSlice, Spool
 
 SIZES = st.one_of(st.integers(0, 200), st.integers(CHUNK - 1, CHUNK + 1), st.just(3 * CHUNK + 5))
 

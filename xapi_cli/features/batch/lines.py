@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from xapi_cli.errors import InvalidLine, UsageError
 from xapi_cli.http import urls
-from xapi_cli.http.send import Call, Header
+from xapi_cli.http.header_syntax import Header, with_defaults
+from xapi_cli.http.send import Call
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
@@ -184,7 +185,7 @@ def resolver(context: "Context") -> Callable[[Members], Call]:
         made = call(members, base_url)
         if remedy is not None:
             read_only.check(made.method, (name for name, _ in made.headers), remedy=remedy)
-        return made._replace(headers=items.with_defaults(made.headers, defaults)) if defaults else made
+        return made._replace(headers=with_defaults(made.headers, defaults)) if defaults else made
 
     return resolve
 

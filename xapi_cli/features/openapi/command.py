@@ -185,8 +185,8 @@ def _read(context: "Context", source: str) -> "Description":
 def _from_api(context: "Context", path: str) -> "Description":
     """Return the description in the response to a GET request for *path*."""
     from xapi_cli.http import urls
+    from xapi_cli.http.header_syntax import with_defaults
     from xapi_cli.http.send import Call, Sender
-    from xapi_cli.request.items import with_defaults
     from xapi_cli.request.output import decoded
     from xapi_cli.request.status_errors import status_error
 

@@ -7,9 +7,9 @@ from http.client import responses
 
 from xapi_cli.features.proxy.incoming import RequestHead
 from xapi_cli.http import authorization, urls
+from xapi_cli.http.header_syntax import Header, with_defaults
 from xapi_cli.http.messages import Response
-from xapi_cli.http.send import ENCODING, Header
-from xapi_cli.request.items import with_defaults
+from xapi_cli.http.send import ENCODING
 
 # RFC 9110, section 7.6.1, and RFC 9112, appendix C.2.2; they concern one connection only.
 _HOP_BY_HOP = frozenset(
@@ -29,7 +29,7 @@ _ADDED_BY_XAPI = ("Accept", "Accept-Encoding", "User-Agent")  # unless the clien
 
 
 def forwarded(head: RequestHead, defaults: Sequence[Header]) -> list[Header]:
-    """Return the headers of *head* that concern the API, after those *defaults* that they do not replace.
+    """Return the headers of *head* that concern the API, and those *defaults* that they do not replace.
 
     The headers that xapi would add are removed: the API gets what the client has sent.
     """
@@ -37,7 +37,7 @@ def forwarded(head: RequestHead, defaults: Sequence[Header]) -> list[Header]:
     own: list[Header] = [
         (name.decode(), value.decode(*ENCODING)) for name, value in head.fields if name.lower() not in dropped
     ]
-    found = list(with_defaults(own, defaults))
+    found = with_defaults(own, defaults)
     names = {name.lower() for name, _ in found}
     return found + [(name, None) for name in _ADDED_BY_XAPI if name.lower() not in names]
 

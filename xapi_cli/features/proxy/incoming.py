@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from xapi_cli.errors import NetworkError, OutputError
 from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE, TLS_RECORDS, TOKEN
-from xapi_cli.request.body.spool import Body, Spool
+from xapi_cli.http.messages import Body
+from xapi_cli.request.body.spool import Spool
 
 BLOCK = 65_536
 _REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % TOKEN.encode())

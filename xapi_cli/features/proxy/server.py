@@ -22,9 +22,9 @@ from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError, unexpected
 from xapi_cli.features.proxy import headers
 from xapi_cli.features.proxy.incoming import ClientLeft, Input, InvalidRequest, RequestHead, Upload
 from xapi_cli.features.proxy.rules import Refusal, Rules
-from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
+from xapi_cli.http.header_syntax import LAST_CHUNK, Header, chunk
 from xapi_cli.http.retry import IDEMPOTENT
-from xapi_cli.http.send import Call, Header
+from xapi_cli.http.send import Call
 
 if TYPE_CHECKING:
     from xapi_cli.http.messages import Response

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from xapi_cli.errors import UsageError
+from xapi_cli.http.messages import Body
 from xapi_cli.request.body.sources import Stdin, read_body, read_text
-from xapi_cli.request.body.spool import IN_MEMORY, Body, Chain, Spool, Text
+from xapi_cli.request.body.spool import IN_MEMORY, Chain, Spool, Text
 from xapi_cli.request.items import STDIN, Field, Items, Upload
 from xapi_cli.request.json_values import InvalidValue, check
 from xapi_cli.system.render import encode_argument, printable

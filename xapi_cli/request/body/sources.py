@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from xapi_cli.errors import UsageError
-from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, Body, FileSlice, Spool
+from xapi_cli.http.messages import Body
+from xapi_cli.request.body.spool import CHUNK, IN_MEMORY, FileSlice, Spool
 from xapi_cli.request.items import STDIN
 from xapi_cli.system.render import printable
 

@@ -4,33 +4,19 @@ After a 401 or a redirect, the body is sent again. A pipe has been read to its e
 """
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from xapi_cli.errors import OutputError, XapiError
+from xapi_cli.http.messages import Body
+
+if TYPE_CHECKING:
+    from xapi_cli.system.terminal import Terminal
 
 CHUNK = 65_536
 IN_MEMORY = 4_194_304  # bytes; a larger body is stored in a temporary file
-
-
-class Body(ABC):
-    """A body of *length* bytes; each iteration yields the complete body again."""
-
-    is_chunked = False  # its length is not known before it has been read
-
-    def __init__(self, length: int, content_type: str | None = None) -> None:
-        self.length = length
-        self.content_type = content_type
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the body from the start, at most `CHUNK` bytes at a time."""
-
-    def close(self) -> None:  # noqa: B027 - most bodies have no open files
-        """Close open files."""
 
 
 class Text(Body):
@@ -148,6 +134,22 @@ class Chain(Body):
         """Close all bodies."""
         for body in self._bodies:
             body.close()
+
+
+class Shown(Body):
+    """*body*, of which *terminal* shows how much has been sent."""
+
+    def __init__(self, body: Body, terminal: "Terminal") -> None:
+        super().__init__(body.length, body.content_type)
+        self._body, self._terminal = body, terminal
+
+    def __iter__(self) -> Iterator[bytes]:
+        from xapi_cli.system.progress import Transfer
+
+        with self._terminal.during(Transfer("sent", self.length)) as transfer:
+            for chunk in self._body:
+                yield chunk
+                transfer.advance(len(chunk))
 
 
 def _move_to_disk(memory: BytesIO) -> BinaryIO:
