@@ -341,7 +341,7 @@ class Runner:
             response.discard()
             tokens = self._tokens_for(call)
             hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
-            raise TokenRejected(message, hint=hint)
+            raise TokenRejected(message, hint=hint).concerning(status=response.status)
         try:
             body = _read(response)
         except BaseException:

@@ -8,6 +8,7 @@ from xapi_cli.errors import ExpectationFailed, XapiError
 from xapi_cli.features.batch.results import Result, error_line, response_line
 from xapi_cli.features.each.template import Resolved
 from xapi_cli.http.header_syntax import joined_headers
+from xapi_cli.http.retry import retry_after_seconds
 from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.csv_table import CsvTable
 from xapi_cli.request.json_values import InvalidValue, dumps, loads
@@ -38,9 +39,8 @@ def judge(result: Result, *, reads: bool) -> Judged:
     if result.error is not None:
         return Judged(result.error)
     body, content_type = b"".join(result.body or ()), joined_headers(result.headers).get("content-type", "").lower()
-    if not 200 <= result.status < 300:
+    if (failure := errors.of_status(result.status)) is not None:
         why = reason(body, content_type)
-        failure = errors.of_status(result.status) or XapiError
         return Judged(failure(f"responded with {result.status}" + (f": {why}" if why else "")))
     if not body.strip():
         return Judged(None, "")
@@ -102,7 +102,8 @@ class Output:
         elif error is None and text is None:
             self._others += 1
         if error is not None:
-            self._fail(resolved, error)
+            wait = retry_after_seconds(result.headers)
+            self._fail(resolved, error.concerning(status=result.status, retry_after=wait))
 
     def add_failure(self, resolved: Resolved, error: XapiError) -> None:
         """Report that the row of *resolved* has no response because of *error*."""
@@ -135,14 +136,15 @@ class Output:
             self._reject(resolved)
         if self.failed > _SHOWN:
             return
-        message = error.message
+        message, about = error.message, dict(error.context)
         if resolved.call is not None:
-            where = f"{resolved.call.method} {displayed_without_query(resolved.call.url)}"
+            method, url = resolved.call.method, displayed_without_query(resolved.call.url)
+            about, where = {"method": method, "url": url, **about}, f"{method} {url}"
             rest = message.removeprefix(f"{where} ")  # a 401 is reported with it
             message = f"{where} {rest}" if rest.startswith("responded with") else f"{where}: {rest}"
         row = resolved.row
         failure = type(error)(f"row {row.number:,} (line {row.line:,}): {message}", hint=error.hint)
-        self._terminal.fail(failure.concerning(**{**error.context, "line": row.line}))
+        self._terminal.fail(failure.concerning(**{**about, "line": row.line}))
 
 
 def _row(resolved: Resolved) -> bytes:
