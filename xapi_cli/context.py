@@ -215,13 +215,14 @@ class Context:
             self.state_directory,
             without_secrets(self.environ),  # a store may run programs
             reports.warnings.append if reports else self.terminal.warn,
-            reports.lock_failures.append if reports else self._warn_without_lock,
+            reports.lock_failures.append if reports else self.warn_without_lock,
             unlock_wait=UNLOCK_WAIT if self.terminal.interactive and reports is None else None,
             settings={name: chosen.get(name) for name in registry.SETTING_NAMES},
         )
         return TokenRepository(identity, chosen.storage, options)
 
-    def _warn_without_lock(self, error: "OSError | LockUnavailable") -> None:
+    def warn_without_lock(self, error: "OSError | LockUnavailable") -> None:
+        """Warn that the state directory cannot be used because of *error*."""
         from xapi_cli.system.lock import state_error
 
         self.terminal.warn(f"{state_error(self.state_directory.path, error).message}; continuing without locks")

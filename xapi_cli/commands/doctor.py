@@ -6,7 +6,6 @@ Each check performs the real operation, with a timeout: ten seconds for the netw
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import typer
@@ -15,6 +14,7 @@ from xapi_cli.auth.account import state_of
 from xapi_cli.cli.options import ACCOUNT, NETWORK, Json, settings_flags
 from xapi_cli.errors import ChecksFailed, StoreError, UsageError, XapiError
 from xapi_cli.hints import Hint, Run, text, together
+from xapi_cli.http.header_syntax import parse_date
 from xapi_cli.settings.table import SETTINGS
 from xapi_cli.store import registry
 from xapi_cli.store.protocol import NoBackend
@@ -139,15 +139,12 @@ def _check_network(findings: _Findings) -> _Check:
 
 def _check_clock(findings: _Findings) -> _Check:
     """Compare the clock with the Date of the server's response: expiry times depend on it."""
-    from email.utils import parsedate_to_datetime
-
     if findings.response is None:
         return _Check("clock", "warn", "not checked: no response", "see network")
     try:
-        server_time = parsedate_to_datetime(findings.response.headers.get("Date", ""))
-    except (ValueError, TypeError, OverflowError):
+        server_time = parse_date(findings.response.headers.get("Date", ""))
+    except ValueError:
         return _Check("clock", "pass", "cannot be compared: the response has no valid Date header")
-    server_time = server_time if server_time.tzinfo else server_time.replace(tzinfo=UTC)
     difference = findings.context.now() - server_time
     if abs(difference.total_seconds()) <= _CLOCK_TOLERANCE:
         return _Check("clock", "pass", "agrees with the server's clock")

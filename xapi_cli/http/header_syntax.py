@@ -1,7 +1,8 @@
-"""The syntax of HTTP/1.1 (RFC 9112): names and values of headers, and chunks."""
+"""The syntax of HTTP/1.1 (RFC 9112): names and values of headers, dates, and chunks."""
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from xapi_cli.errors import UsageError
 
@@ -54,6 +55,17 @@ def with_defaults(headers: Sequence[Header], defaults: Sequence[Header]) -> list
     """Return *headers* and those *defaults* that they neither set nor remove."""
     given = {name.lower() for name, _ in headers}
     return [*headers, *(default for default in defaults if default[0].lower() not in given)]
+
+
+def parse_date(text: str) -> datetime:
+    """Return the time in *text*, an HTTP date: UTC, also without a zone (RFC 9110, 5.6.7); raises ValueError."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        found = parsedate_to_datetime(text)
+    except OverflowError:
+        raise ValueError from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.hints import Hint, together
+from xapi_cli.http.header_syntax import parse_date
 
 TOO_MANY_REQUESTS = 429
 STATUSES = (TOO_MANY_REQUESTS, 502, 503, 504)
@@ -77,11 +78,9 @@ def requested_delay(raw_headers: RawHeaders) -> float | None:
         return min(float(text), _MAX_RETRY_AFTER)
     if not text or len(text) > _LONGEST_DATE:
         return None
-    from email.utils import parsedate_to_datetime
-
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError, OSError):
+        return max(0.0, parse_date(text).timestamp() - time.time())
+    except ValueError:
         return None
 
 

@@ -152,7 +152,7 @@ def each(
         if error is None and not (result.failed and (fail_fast or not partial)):
             if file is not None:
                 _commit(file)
-            if last_run is not None:
+            if last_run is not None and (result.failed < result.rows or not result.rows):
                 last_run.write(date)
     _report(result, error, failed, rejects.count)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import ExpectationFailed, UsageError
@@ -18,11 +17,13 @@ from xapi_cli.features.batch.runner import Runner
 from xapi_cli.features.each.output import described
 from xapi_cli.features.each.rows import Row, rows
 from xapi_cli.http import urls
+from xapi_cli.http.header_syntax import parse_date
 from xapi_cli.http.send import Call
 from xapi_cli.request.body.spool import Spool
+from xapi_cli.request.media_types import codec_of, decoded_text
 from xapi_cli.request.status_errors import status_error
 from xapi_cli.system import lock
-from xapi_cli.system.files import Replacement, StateDirectory, comparable, writing
+from xapi_cli.system.files import Replacement, comparable, writing
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> La
     if not (name and equals and file):
         hint = "name the query parameter, and a file for the time of the last run"
         raise UsageError("--since is not NAME=FILE", hint=hint)
-    other = stack.enter_context(_locked(file, context.state_directory))
+    other = stack.enter_context(_locked(file, context))
     if other is not None:
         where = f"{printable(file)} (process {other})"
         context.terminal.note(f"another run is in progress for {where}; nothing was sent")
@@ -90,15 +91,20 @@ def _time_in(file: str, subject: str) -> str:
 
 
 @contextmanager
-def _locked(file: str, state: StateDirectory) -> Iterator[int | None]:
-    """Hold the lock for *file* during a `with` block; yield None, or the process number of the run that holds it."""
+def _locked(file: str, context: "Context") -> Iterator[int | None]:
+    """Hold the lock for *file* during a `with` block; yield None, or the process number of the run that holds it.
+
+    Without a usable state directory there is no lock, and a warning.
+    """
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
     name = f"since-{blake2b(os.fsencode(comparable(file)), digest_size=16).hexdigest()}"
     try:
-        descriptor = state.lock_file(name).open(os.O_RDWR | os.O_CREAT)
+        descriptor = context.state_directory.lock_file(name).open(os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise lock.state_error(state.path, error) from error
+        context.warn_without_lock(error)
+        yield None
+        return
     try:
         if not lock.try_lock(descriptor):
             found = os.read(descriptor, 20)
@@ -139,8 +145,10 @@ def _rows(body: Spool, items: str | None) -> Iterator[Row]:
     """Yield the rows in *body*, a list; raises ExpectationFailed."""
     kind = (body.content_type or "").lower()
     what = "the list" if "json" in kind else f"the list ({printable(described(body.read(0), kind))})"
+    declares = codec_of(kind) is not None
+    blocks = (text.encode() for text in decoded_text(body, kind)) if declares else body
     try:
-        yield from rows(body, items=items, list_=what)
+        yield from rows(blocks, items=items, list_=what)
     except UsageError as error:
         raise ExpectationFailed(error.message, hint=error.hint if body.length else "check the path") from None
 
@@ -151,8 +159,8 @@ def _server_time(date: str, seconds: float) -> str:
     Another second is subtracted, because Date has no fractions.
     """
     try:
-        found = parsedate_to_datetime(date).astimezone(UTC) - timedelta(seconds=seconds + 1)
-    except (ValueError, TypeError, OverflowError):
+        found = parse_date(date).astimezone(UTC) - timedelta(seconds=seconds + 1)
+    except (ValueError, OverflowError):
         hint = "omit --since, or use another server"
         raise ExpectationFailed("the response with the list has no valid Date", hint=hint) from None
     return found.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -46,7 +46,8 @@ def rows(
     used. With *items*, the rows are the elements of the array in that field. *list_* is what messages call an input
     that must be an array, or an object with *items*.
     """
-    parts, what = _decoded(blocks), list_ or "the input"
+    what = list_ or "the input"
+    parts = _decoded(blocks, what)
     start = ""
     for part in parts:
         start += part
@@ -150,17 +151,17 @@ def _check_header(header: Sequence[str], needed: Collection[str]) -> None:
             raise UsageError(f"the CSV header has no column {printable(name)}; it has {columns}", hint=hint)
 
 
-def _decoded(blocks: Iterable[bytes]) -> Iterator[str]:
+def _decoded(blocks: Iterable[bytes], what: str) -> Iterator[str]:
     """Yield the text of *blocks*: UTF-8, or UTF-16 with a byte order mark; raises UsageError for anything else."""
     rest, start = iter(blocks), b""
-    while len(start) < len(codecs.BOM_UTF16) and (block := next(rest, b"")):
-        start += block
-    is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
+        while len(start) < len(codecs.BOM_UTF16) and (block := next(rest, b"")):
+            start += block
+        is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         yield from codecs.iterdecode(chain([start], rest), "utf-16" if is_utf16 else "utf-8-sig")
-    except UnicodeDecodeError:
+    except UnicodeError:
         hint = "convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8`"
-        raise UsageError("the input is not valid UTF-8", hint=hint) from None
+        raise UsageError(f"{what} is not valid UTF-8", hint=hint) from None
 
 
 def _split(parts: Iterator[str]) -> Iterator[str]:
