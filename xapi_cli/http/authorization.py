@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from xapi_cli.tokens import Token
 
 NAME = "Authorization"  # of the header that has the token
+NO_LOGIN_HINT = f"the request sets or removes the {NAME} header, so xapi did not log in"
 
 
 def value(token: "Token") -> str:
@@ -22,8 +23,3 @@ def headers(token: "Token | None") -> list[tuple[bytes, bytes]]:
 def is_set_by_user(headers: Collection[tuple[str, object]]) -> bool:
     """Return whether the user sets or removes the header Authorization in *headers*; then no token is sent."""
     return bool(headers) and NAME.lower() in [name.lower() for name, _ in headers]
-
-
-def no_login_hint(what: str) -> str:
-    """Return the hint for a 401 to *what*, a request or a line in which the user sets or removes the header."""
-    return f"the {what} sets or removes the {NAME} header, so xapi did not log in"

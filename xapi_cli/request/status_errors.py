@@ -86,7 +86,7 @@ def _status_error(outcome: Outcome, tokens: "Tokens | None", message: str, *, ch
     response, status = outcome.response, outcome.response.status
     if outcome.is_rejection:
         if tokens is None:
-            return TokenRejected(message, hint=authorization.no_login_hint("request"))
+            return TokenRejected(message, hint=authorization.NO_LOGIN_HINT)
         return TokenRejected(message, hint=tokens.advice())
     if not check_status and status != UNAUTHORIZED:
         return None

@@ -120,20 +120,6 @@ def test_a_post_that_was_in_flight_is_sent_again_after_a_crash_and_stderr_says_s
     assert (f"{problem}; sending again: line 2, 3\n" in err) == (method == "POST")
 
 
-def test_damage_is_reported_and_repaired(xapi: Xapi, tmp_path: Path) -> None:
-    journal = tmp_path / "j"
-    with Api() as api:
-        batch(xapi, api, "-j", "1", "--journal", str(journal), input=paths(5))
-        whole = journal.read_bytes().splitlines(keepends=True)
-        damaged = whole[2].replace(b'"code": 0', b'"code": 7')
-        journal.write_bytes(b"".join([*whole[:2], damaged, *whole[3:5], whole[5][:-20]]))
-        api.requests.clear()
-        code, lines, err = batch(xapi, api, "--journal", str(journal), input=paths(5))
-
-        assert (code, len(lines), {each.path for each in api.requests}) == (0, 5, {"/n/1", "/n/4"})
-    assert f"xapi: warning: 1 damaged line in the journal {journal} ignored; the requests are sent again\n" in err
-
-
 @pytest.mark.slow
 def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, tmp_path: Path) -> None:
     count, rng = 1000, random.Random(5)
@@ -172,7 +158,7 @@ def test_a_full_disk_ends_the_batch_and_what_was_printed_is_in_the_journal(xapi:
         again = {int(received.path[3:]) for received in api.requests}
 
     assert process.returncode == 14
-    assert "cannot be written: File too large" in err.decode()
+    assert "cannot be written: disk I/O error" in err.decode()
     assert 0 < len(printed) < 600
     assert (rest.code, len(out_lines(rest.out))) == (0, 600)
     assert not again & printed
@@ -193,6 +179,6 @@ def test_no_secret_is_in_the_journal(xapi: Xapi, tmp_path: Path) -> None:
     with Api(lives=10) as api:
         outcome = xapi("batch", "--journal", str(tmp_path / "j"), input=paths(30), env=api.settings)
 
-    for text in (outcome.out, outcome.err, (tmp_path / "j").read_text()):
+    for text in (outcome.out, outcome.err, (tmp_path / "j").read_text("latin-1")):
         assert "token-" not in text
         assert "canary" not in text

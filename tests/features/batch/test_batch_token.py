@@ -60,7 +60,7 @@ def test_an_authorization_header_in_a_line_disables_token_and_login(xapi: Xapi) 
         assert api.logins == 0
 
     assert (code, [line.get("status") for line in out]) == (10, [200, 200, None])
-    assert "the line sets or removes the Authorization header" in out[2]["error"]["message"]
+    assert "the request sets or removes the Authorization header" in out[2]["error"]["message"]
 
 
 def test_after_a_401_the_body_of_a_post_is_sent_again(xapi: Xapi) -> None:
@@ -116,7 +116,10 @@ def test_lines_without_rights_cause_no_further_login(xapi: Xapi) -> None:
     assert [line.get("status") for line in lines if line["line"] % 2] == [200] * 100
     errors = [line["error"] for line in lines if "error" in line]
     assert (len(errors), {error["kind"] for error in errors}) == (100, {"auth"})
-    assert "responded with 401: not yours; the API accepts the token for other requests" in errors[-1]["message"]
+    assert (
+        "responded with 401 Unauthorized: not yours; the API accepts the token for other requests"
+        in errors[-1]["message"]
+    )
 
 
 def test_the_password_is_prompted_for_on_a_terminal_while_lines_come_from_a_pipe(xapi: Xapi, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import typer
 
 from xapi_cli import errors
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
-from xapi_cli.errors import ClosedPipe, Interrupted, NetworkError, OutputError, UsageError, XapiError
+from xapi_cli.errors import Interrupted, NetworkError, UsageError, XapiError
 from xapi_cli.features.batch import lines
-from xapi_cli.features.batch.journal import Journal, Stored
+from xapi_cli.features.batch.journal import Journal
 from xapi_cli.features.batch.lines import Line, LineReader, Members
 from xapi_cli.features.batch.rate import parse_rate
 from xapi_cli.features.batch.results import Result, Tally, Task, error_line, response_line
@@ -109,27 +109,22 @@ def batch(
         terminal.write(b"")  # raises if stdout is closed
         source = lines.open_input(file, terminal, stack)
         progress = _progress(source, terminal, stack)
-        stored = None if journal is None else _open_journal(journal, context, shard, source, stack)
+        stored = None if journal is None else _open_journal(journal, context, shard or "", source, stack)
         rejects = None if failed is None else _open_rejects(failed, stack)
         output = _Output(context, stored, rejects)
-        reader = LineReader(source, digests=stored is not None)
+        reader = LineReader(source, selected)
         stops_at = (lambda result: result.code) if fail_fast else None
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, stops_at=stops_at)
         stack.enter_context(runner)
-        error: XapiError | None = None
+
+        def write(results: list[Result]) -> None:
+            output.write(results)
+            if progress is not None:
+                _show(progress, reader.position, output.tally, len(runner.unfinished()))
+
         try:
-            for results in runner.run(_tasks(reader, selected, stored, resolve)):
-                output.write(results)
-                if progress is not None:
-                    _show(progress, reader.position, output.tally, len(runner.unfinished()))
-            if stored is not None and reader.digest:
-                stored.end_input(reader.digest, reader.count)
-        except (ClosedPipe, OutputError):
-            raise
-        except XapiError as ended:
-            error = ended
+            error = runner.consume(_tasks(reader, stored, resolve), write)
         finally:
-            output.write(runner.rest())
             if rejects is not None:
                 with writing(rejects.name):
                     rejects.commit()
@@ -147,19 +142,16 @@ def _open_rejects(name: str, stack: ExitStack) -> Replacement:
         return stack.enter_context(Replacement(name))
 
 
-def _open_journal(name: str, context: "Context", shard: str | None, source: BinaryIO, stack: ExitStack) -> Journal:
+def _open_journal(name: str, context: "Context", shard: str, source: BinaryIO, stack: ExitStack) -> Journal:
     """Return the journal *name*; checks that *source* has not changed, if it is a file."""
     journal = stack.enter_context(Journal(name, context.identity.key, shard))
     if _size_of(source) is not None:
-        start, reader = source.tell(), LineReader(source, digests=True)
-        for _ in reader:
-            pass
+        start = source.tell()
+        for line in LineReader(source, lines.parse_shard(shard or "1/1")):
+            journal.restore(line)
         source.seek(start)
-        journal.end_input(reader.digest, reader.count)
-    if journal.damaged:
-        damaged = counted(journal.damaged, "damaged line")
-        context.terminal.warn(f"{damaged} in the journal {printable(name)} ignored; the requests are sent again")
-    if begun := sorted(journal.begun):
+        journal.end_input()
+    if begun := journal.begun:
         requests = f"{counted(len(begun), 'request')} {'was' if len(begun) == 1 else 'were'}"
         numbers = ", ".join(map(str, begun[:_MAX_NAMED])) + (", …" if len(begun) > _MAX_NAMED else "")
         problem = f"{requests} in flight when an earlier run ended, and may have been processed"
@@ -199,24 +191,19 @@ def _show(progress: Lines, position: int, tally: Tally, in_flight: int) -> None:
 
 
 class Source(NamedTuple):
-    """What a result needs of its input line: the JSON text of its id, and the result that a journal has stored."""
+    """What a result needs of its input line: the JSON text of its id, and the kind of a result in the journal."""
 
     line: Line
     ident: str
     method: str
     url: str
-    stored: Stored | None
+    restored: str
 
 
-def _tasks(
-    reader: LineReader, selected: tuple[int, int], journal: Journal | None, resolve: Callable[[Members], Call]
-) -> Iterator[Task]:
-    """Yield the task of each line in the shard *selected*."""
-    shard, shards = selected
+def _tasks(reader: LineReader, journal: Journal | None, resolve: Callable[[Members], Call]) -> Iterator[Task]:
+    """Yield the task of each line."""
     for line in reader:
-        if (line.number - shard) % shards:
-            continue
-        stored = None if journal is None else journal.restore(line.number, line.digest)
+        stored = None if journal is None else journal.restore(line)
         ident, method, url, call, failure = "null", "-", "-", None, None
         try:
             members = lines.members(line.data)
@@ -225,13 +212,14 @@ def _tasks(
             method, url = call.method, call.url
         except UsageError as error:
             failure = lines.as_invalid(error)
-        source = Source(line, ident, method, url, stored)
         if stored is not None:
-            yield Task(line.number, code=stored.code, source=source)
+            yield Task(line.number, code=stored[0], source=Source(line, ident, method, url, stored[1]))
         else:
             begins = journal is not None and method not in retry.IDEMPOTENT
             begin = partial(journal.begin, line.number) if journal is not None and begins else None
-            yield Task(line.number, call, failure, begin=begin, source=source)
+            yield Task(line.number, call, failure, begin=begin, source=Source(line, ident, method, url, ""))
+    if journal is not None:
+        journal.end_input()
 
 
 class _Output:
@@ -258,18 +246,17 @@ class _Output:
     def _line(self, result: Result) -> bytes:
         """Return the line of *result*, or its row in the table, after storing it."""
         source: Source = result.task.source
-        number, stored, error = source.line.number, source.stored, result.error
-        code, kind, message = result.code, result.kind, ""
-        if stored is not None and self._journal is not None:
-            line, kind = self._journal.line(stored), stored.kind
+        code, kind, message, error = result.code, source.restored or result.kind, "", result.error
+        if source.restored and self._journal is not None:
+            line = self._journal.output(source.line.number)
             self.tally.restored += 1
         elif error is not None:
             message = self._terminal.redactor.redact(str(error))
-            line = error_line(number, source.ident, error, message)
+            line = error_line(source.line.number, source.ident, error, message)
         else:
             line = response_line(result, source.ident, result.read())
-        if self._journal is not None and stored is None and _is_kept(result):
-            self._journal.store(number, source.line.digest, code, kind, line)
+        if self._journal is not None and not source.restored and _is_kept(result):
+            self._journal.store(source.line, code, kind, line)
         self.tally.count(code, kind)
         self.tally.retries += result.retries
         if code and self._rejects is not None and (data := source.line.data) is not None:
@@ -277,16 +264,15 @@ class _Output:
                 self._rejects.write(data if data.endswith(b"\n") else data + b"\n")
         if not self._terminal.stdout_is_terminal:
             return line + b"\n"
-        return self._row(
-            source, kind, None if stored else result.elapsed_ms, message or (_reason(line) if code else "")
-        )
+        return self._row(result, kind, message or (_reason(line) if code else ""))
 
-    def _row(self, source: Source, kind: str, elapsed_ms: int | None, message: str) -> bytes:
-        """Return the row of a result, with a *message* if it has failed; *elapsed_ms* is None if it is of a journal."""
+    def _row(self, result: Result, kind: str, message: str) -> bytes:
+        """Return the row of *result*, with a *message* if it has failed."""
+        source: Source = result.task.source
         style = self._terminal.style
         header = style("strong", _columns("LINE", "STATUS", "TIME", "METHOD", "PATH"))
         message, path = self._terminal.redactor.redact(message), redact_url(source.url).removeprefix(self._base_url)
-        time = "journal" if elapsed_ms is None else f"{elapsed_ms} ms"
+        time = "journal" if source.restored else f"{result.elapsed_ms} ms"
         end = f"{printable(path)}  {printable(message)}".rstrip()
         text = _columns(str(source.line.number), kind, time, source.method, end)
         text = wrapped(text, self._terminal.stdout_columns, indent=" " * _INDENT)

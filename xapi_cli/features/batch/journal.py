@@ -1,220 +1,152 @@
 """The journal of a batch: results that the same command, run again, prints without sending their requests again.
 
-One process writes it, and each of its lines ends with a checksum, which also covers the first line. That line names the
-account and, with `--shard`, the shard. The others are results, the POST and PATCH requests that are about to be sent,
-and the digest of the whole input. A result is written before it is printed. A line that is damaged, as by a crash or a
-full disk, is ignored: its request is sent again.
+It is an SQLite database, which one process at a time has open. A result is stored before it is printed, so it survives
+a crash of the process; a crash of the machine can lose the last ones, whose requests are then sent again. The table
+`lines` also has the POST and PATCH requests that are about to be sent: lines without an output. The table `facts` has
+what must be the same in each run: the account with the shard and, once it has ended, the input.
 """
 
-import json
 import os
-import re
-import sys
-import time
-from array import array
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
 from threading import Lock
-from typing import NamedTuple, Self
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, Self
 
 from xapi_cli.errors import OutputError, UsageError
-from xapi_cli.system.lock import try_lock
 from xapi_cli.system.render import printable
 
-_SYNC_INTERVAL = 1.0  # seconds between calls of fsync()
-_BLOCK = 1024 * 1024
-_VERSION = 3
-_NAME_LENGTH = len('{"xapi-journal": ')
-_MAX_HEADER = 4096
-_MAX_START = 160  # bytes of a result before its output line
-_RESULT = re.compile(
-    rb'\{"line": (\d{1,15}), "code": (\d{1,3}), "kind": "([a-z0-9_-]{1,32})", "seen": "(\w{32})", "out": '
-)
-_BEGUN = re.compile(rb'\{"begun": (\d{1,15})')
-_INPUT = re.compile(rb'\{"input": "(\w{32})", "lines": (\d{1,15})')
-_END = b', "sum": "%08x"}\n'
-_END_LENGTH = len(_END % 0)
+if TYPE_CHECKING:
+    from xapi_cli.features.batch.lines import Line
 
-
-class Stored(NamedTuple):
-    """A result of an earlier run: its exit code, its kind, and where its output line is in the file."""
-
-    code: int
-    kind: str
-    offset: int
-    length: int
+_APPLICATION = 0x78415049  # another one for another format
+_SCHEMA = f"""
+    PRAGMA application_id = {_APPLICATION};
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT);
+    CREATE TABLE IF NOT EXISTS lines (number INTEGER PRIMARY KEY, seen BLOB, code INTEGER, kind TEXT, output BLOB);
+"""
 
 
 class Journal:
-    """The journal in the file *name* for *account*, a text; *shard* is the shard of the input, or None for all lines.
+    """The journal in the file *name* for *account*, a text; *shard* is the shard of the input, "" for all lines.
 
-    It is locked while it is open. `begun` are the numbers of the lines whose request may have been sent, without a
-    result; `damaged` is the number of ignored lines. The methods raise UsageError for a journal of something else, and
-    OutputError if it cannot be read or written.
+    `begun` are the numbers of the lines whose request may have been sent, without a result. The methods raise
+    UsageError for a journal of something else, and OutputError if it cannot be read or written.
     """
 
-    def __init__(self, name: str, account: str, shard: str | None = None) -> None:
+    def __init__(self, name: str, account: str, shard: str = "") -> None:
         self._shown = printable(name) or "a file without a name"
-        members = {"xapi-journal": _VERSION, "account": account} | ({"shard": shard} if shard else {})
-        self._header = json.dumps(members).encode() + b"\n"
-        self._seed = crc32(self._header)
-        self._offsets, self._lengths = array("Q"), array("I")  # by line; an offset of zero: there is no result
-        self._input: tuple[str, int] | None = None  # digest and number of lines of the whole input
-        self._synced_at = time.monotonic()
-        self._position = Lock()  # a thread restores while the main thread writes
-        self.begun: set[int] = set()
-        self.damaged = 0
+        self._turn = Lock()  # a thread restores while the main thread stores
+        self._hash, self._last = blake2b(), 0  # of the input so far, and its last line
+        with self._errors():
+            os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+            self._database = sqlite3.connect(
+                os.path.realpath(name), timeout=0, isolation_level=None, check_same_thread=False
+            )
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-            self._file = os.open(name, flags, 0o600)
-            try:
-                self._lock()
-                self._load()
-            except BaseException:
-                os.close(self._file)
-                raise
-        except (OSError, ValueError) as error:
-            raise self._failure(error) from error
+            self._open(name, f"{account} {shard}")
+        except BaseException:
+            self._database.close()
+            raise
+        self.begun: list[int] = [number for (number,) in self._rows("SELECT number FROM lines WHERE output IS NULL")]
+        known = self._rows("SELECT value FROM facts WHERE name = 'input'")
+        self._count = int(known[0][0].partition(" ")[0]) if known else None  # of the lines, if the input has ended
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            os.fsync(self._file)
-        except OSError as error:
-            if kind is None:
-                raise self._failure(error) from None
-        finally:
-            os.close(self._file)
+    def __exit__(self, *_: object) -> None:
+        with self._turn:
+            self._database.close()
 
-    def restore(self, number: int, digest: bytes) -> Stored | None:
-        """Return the result of line *number*, None without one; *digest* is that of the input up to its end."""
-        if self._input is not None and number > self._input[1]:
-            raise self._input_changed(f" (it had no line {number:,})")
-        if number >= len(self._offsets) or not self._offsets[number]:
+    def restore(self, line: "Line") -> tuple[int, str] | None:
+        """Return the exit code and the kind of the result of *line*, None without one.
+
+        It is called for each line, in the order of the input.
+        """
+        data, self._last = line.data or b"", line.number
+        self._hash.update(b"%d %d " % (line.number, len(data)))
+        self._hash.update(data)
+        if self._count is not None and line.number > self._count:
+            raise self._input_changed()
+        found = self._rows("SELECT seen, code, kind FROM lines WHERE number = ? AND output NOT NULL", line.number)
+        if not found:
             return None
-        offset, length = self._offsets[number], self._lengths[number]
-        found = _RESULT.match(self._read(offset, min(length, _MAX_START)))
-        if found is None or found[4] != digest.hex().encode():
-            raise self._input_changed(f" in line {number:,} or before it")
-        start = found.end()
-        return Stored(int(found[2]), found[3].decode(), offset + start, length - start - _END_LENGTH)
+        seen, code, kind = found[0]
+        if seen != blake2b(data).digest():
+            raise self._input_changed(f" in line {line.number:,}")
+        return code, kind
 
-    def line(self, stored: Stored) -> bytes:
-        """Return the output line of the result *stored*."""
-        return self._read(stored.offset, stored.length)
+    def output(self, number: int) -> bytes:
+        """Return the output line of line *number*, which has a result."""
+        output: bytes = self._rows("SELECT output FROM lines WHERE number = ?", number)[0][0]
+        return output
 
-    def store(self, number: int, digest: bytes, code: int, kind: str, line: bytes) -> None:
-        """Store the output *line* of line *number*, with its exit *code* and *kind*."""
-        start = f'{{"line": {number}, "code": {code}, "kind": "{kind}", "seen": "{digest.hex()}", "out": '
-        self._append(start.encode(), line)
-        self.begun.discard(number)
+    def store(self, line: "Line", code: int, kind: str, output: bytes) -> None:
+        """Store the *output* line of *line*, with its exit *code* and *kind*."""
+        seen = blake2b(line.data or b"").digest()
+        self._rows("INSERT OR REPLACE INTO lines VALUES (?, ?, ?, ?, ?)", line.number, seen, code, kind, output)
 
     def begin(self, number: int) -> None:
         """Record that the request of line *number*, which may not be repeated, is about to be sent."""
-        self._append(b'{"begun": %d' % number)
+        self._rows("INSERT OR IGNORE INTO lines (number) VALUES (?)", number)
 
-    def end_input(self, digest: str, lines: int) -> None:
-        """Record the *digest* and the number of *lines* of the whole input; raises UsageError if it has changed."""
-        if self._input is None:
-            if lines < len(self._offsets) - 1:
-                raise self._input_changed(f" (it had more than {lines:,} {'line' if lines == 1 else 'lines'})")
-            self._input = digest, lines
-            self._append(b'{"input": "%s", "lines": %d' % (digest.encode(), lines))
-        elif self._input != (digest, lines):
-            raise self._input_changed("")
+    def end_input(self) -> None:
+        """Record that the input has ended; raises UsageError if it has changed. Another pass over it may follow."""
+        whole = f"{self._last} {self._hash.hexdigest()}"
+        self._hash = blake2b()
+        if self._rows("SELECT 1 FROM lines WHERE number > ?", self._last) or self._fact("input", whole) != whole:
+            raise self._input_changed()
 
-    def _append(self, start: bytes, text: bytes = b"") -> None:
-        self._write(start + text + _END % crc32(text, crc32(start, self._seed)))
+    def _fact(self, name: str, value: str) -> str:
+        """Return the value that *name* got first, which is *value* in a new journal."""
+        self._rows("INSERT OR IGNORE INTO facts VALUES (?, ?)", name, value)
+        found: str = self._rows("SELECT value FROM facts WHERE name = ?", name)[0][0]
+        return found
 
-    def _write(self, data: bytes) -> None:
-        """Write *data*, so that it survives this process, and at intervals a crash of the machine."""
-        try:
-            with self._position:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(self._file, rest) :]
-            if time.monotonic() - self._synced_at > _SYNC_INTERVAL:
-                os.fsync(self._file)
-                self._synced_at = time.monotonic()
-        except OSError as error:
-            raise self._failure(error) from error
-
-    def _read(self, offset: int, size: int) -> bytes:
-        parts = []
-        try:
-            with self._position:
-                os.lseek(self._file, offset, os.SEEK_SET)  # O_APPEND still appends
-                while size > 0 and (data := os.read(self._file, size)):
-                    parts.append(data)
-                    size -= len(data)
-        except OSError as error:
-            raise self._failure(error) from error
-        return b"".join(parts)
-
-    # opening
-
-    def _lock(self) -> None:
-        if not try_lock(self._file):
+    def _open(self, name: str, run: str) -> None:
+        self._rows("PRAGMA locking_mode = EXCLUSIVE")
+        if self._rows("PRAGMA application_id") != [(_APPLICATION,)] and self._rows("SELECT 1 FROM sqlite_schema"):
+            raise self._not_a_journal()
+        with self._errors():
+            os.chmod(name, 0o600)
+            self._database.executescript(_SCHEMA)
+        if self._fact("run", run) != run:
             raise UsageError(
-                f"another xapi process is writing to the journal {self._shown}",
-                hint="wait for it, or pass another --journal",
+                f"the journal {self._shown} belongs to another account, base URL or shard",
+                hint="use those of the first run, or pass another --journal",
             )
 
-    def _load(self) -> None:
-        """Index the lines, truncate an incomplete last one, and write the header of a new journal."""
-        with open(self._file, "rb", buffering=_BLOCK, closefd=False) as file:
-            header = file.readline(_MAX_HEADER)
-            end = 0
-            if header != self._header:
-                self._check_new(header)
-            else:
-                end = len(header)
-                for line in file:
-                    if line.endswith(b"\n"):
-                        self._index(line, end)
-                        end += len(line)
-        if sys.platform != "win32":
-            os.fchmod(self._file, 0o600)
-        os.ftruncate(self._file, end)
-        if end == 0:
-            self._write(self._header)
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        with self._turn, self._errors():
+            return self._database.execute(statement, values).fetchall()
 
-    def _check_new(self, header: bytes) -> None:
-        """Raise UsageError unless *header*, the first line, is only a part of the right one."""
-        if self._header.startswith(header) or not header.strip(b"\0"):  # NUL after a crash of the machine
-            return
-        if not header.startswith(self._header[:_NAME_LENGTH]):
-            raise UsageError(f"{self._shown} is not a journal of xapi", hint="pass a new file to --journal")
-        raise UsageError(
-            f"the journal {self._shown} belongs to another account, base URL or shard, or to another version of xapi",
-            hint="use those of the first run, or pass another --journal",
-        )
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError) as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_BUSY:
+                raise UsageError(
+                    f"another xapi process is writing to the journal {self._shown}",
+                    hint="wait for it, or pass another --journal",
+                ) from error
+            if code == sqlite3.SQLITE_NOTADB:
+                raise self._not_a_journal() from error
+            reason = getattr(error, "strerror", None) or error
+            raise OutputError(
+                f"the journal {self._shown} cannot be written: {reason}", hint="pass another --journal"
+            ) from error
 
-    def _index(self, line: bytes, offset: int) -> None:
-        data = memoryview(line)[:-_END_LENGTH]
-        if line[-_END_LENGTH:] != _END % crc32(data, self._seed):
-            self.damaged += 1
-        elif stored := _RESULT.match(line):
-            number = int(stored[1])
-            if (missing := number + 1 - len(self._offsets)) > 0:
-                self._offsets.extend(bytes(missing))
-                self._lengths.extend(bytes(missing))
-            self._offsets[number], self._lengths[number] = offset, len(line)
-            self.begun.discard(number)
-        elif begun := _BEGUN.match(line):
-            self.begun.add(int(begun[1]))
-        elif found := _INPUT.match(line):
-            self._input = found[1].decode(), int(found[2])
-        else:
-            self.damaged += 1
+    def _not_a_journal(self) -> UsageError:
+        return UsageError(f"{self._shown} is not a journal of xapi", hint="pass a new file to --journal")
 
-    def _input_changed(self, where: str) -> UsageError:
+    def _input_changed(self, where: str = "") -> UsageError:
         return UsageError(
             f"the input has changed{where} since the journal {self._shown} was created",
             hint="use the input of the first run, or another journal for another input",
         )
-
-    def _failure(self, error: OSError | ValueError) -> OutputError:
-        reason = getattr(error, "strerror", None) or "its name is not valid"
-        return OutputError(f"the journal {self._shown} cannot be written: {reason}", hint="pass another --journal")

@@ -30,11 +30,10 @@ _DIGITS = r"(\d{1,7})"
 
 
 class Line(NamedTuple):
-    """A line that is not blank: *data* is None if it is too long, *digest* of the input up to its end."""
+    """A line that is not blank; *data* is None if it is too long."""
 
     number: int
     data: bytes | None
-    digest: bytes
 
 
 class Member(NamedTuple):
@@ -48,64 +47,46 @@ Members = dict[str, Member]
 
 
 class LineReader:
-    """The lines of *source*: iterate over them once; `position` is how many bytes of them were returned.
+    """The lines of *source* in a *shard*: iterate over them once; `position` is how many bytes were read for them.
 
-    With *digests*, each line has a digest of the input so far, and `digest` and `count` are, at the end, those of the
-    whole input. Raises UsageError if the input cannot be read, is empty, or is a JSON array.
+    Raises UsageError if the input cannot be read, is empty, or is a JSON array.
     """
 
-    def __init__(self, source: BinaryIO, *, digests: bool = False) -> None:
-        self.position = self.count = 0
-        self.digest = ""
-        self._source, self._hash = source, None
-        if digests:
-            import hashlib  # imported here because it loads OpenSSL
-
-            self._hash = hashlib.blake2b(digest_size=16)
+    def __init__(self, source: BinaryIO, shard: tuple[int, int] = (1, 1)) -> None:
+        self.position, self._source, self._shard = 0, source, shard
 
     def __iter__(self) -> Iterator[Line]:
-        is_first = True
-        for raw, is_too_long in self._raw_lines():
-            self.count += 1
-            self.position += len(raw)
-            if self._hash is not None:
-                self._hash.update(raw)
-            data = raw.removeprefix(BOM_UTF8) if self.count == 1 else raw  # Windows programs write it
-            if not data.strip():
+        number, is_first = 0, True
+        for number, data in enumerate(_split(blocks(self._source)), 1):
+            self.position += len(data)
+            text = data.removeprefix(BOM_UTF8) if number == 1 else data  # Windows programs write it
+            if not text.strip():
                 continue
-            if is_first and data.lstrip().startswith(b"["):
+            if is_first and text.lstrip().startswith(b"["):
                 raise UsageError(
                     "the input is a JSON array, not one object per line", hint="use `jq -c '.[]'` to write its elements"
                 )
             is_first = False
-            digest = self._hash.copy().digest() if self._hash is not None else b""
-            yield Line(self.count, None if is_too_long else data, digest)
-        if self._hash is not None:
-            self.digest = self._hash.hexdigest()
-        if self.count == 0:
+            if (number - self._shard[0]) % self._shard[1] == 0:
+                yield Line(number, text if len(data) <= MAX_LINE else None)
+        if number == 0:
             raise UsageError(
                 "the input is empty", hint="the command before the pipe has failed, or it selected nothing"
             )
 
-    def _raw_lines(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield each line with its newline, and whether it is too long; the data of such a line is only its end."""
-        partial, is_too_long = bytearray(), False
-        for block in blocks(self._source):
-            *whole, rest = block.split(b"\n")
-            for line in whole:
-                partial += line + b"\n"
-                yield bytes(partial), is_too_long or len(partial) > MAX_LINE
-                partial.clear()
-                is_too_long = False
+
+def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines in *parts*, each with its newline; one that is too long lacks its middle."""
+    partial = bytearray()
+    for part in parts:
+        *ends, rest = part.split(b"\n")
+        for end in ends:
+            yield b"%s%s\n" % (partial, end)
+            partial.clear()
+        if len(partial) <= MAX_LINE:
             partial += rest
-            if len(partial) > MAX_LINE + _BLOCK:
-                if self._hash is not None:
-                    self._hash.update(partial[:-1])
-                self.position += len(partial) - 1
-                del partial[:-1]
-                is_too_long = True
-        if partial:
-            yield bytes(partial), is_too_long or len(partial) > MAX_LINE
+    if partial:
+        yield bytes(partial)
 
 
 def blocks(source: BinaryIO) -> Iterator[bytes]:

@@ -1,19 +1,17 @@
 """Send many requests on threads. This is the part of `batch` that other commands use too, such as `each`.
 
     with Runner(context, jobs=16, ordered=True) as runner:
-        for results in runner.run(tasks):  # an iterator of Task
-            for result in results: ...  # a Result each
+        error = runner.consume(tasks, write)  # an iterator of Task, a function that takes a list of Result
 
 *tasks* is consumed lazily, by one of the threads at a time, and may block, for example in a read of stdin: a request
-is sent as soon as its task is there. An exception that it raises ends the run: what is in flight finishes, then `run`
-raises it. `run` yields a list whenever results are complete, and an empty one several times per second, so that the
-caller can show its progress. Everything else happens in the main thread: it handles signals, performs logins (which
-may prompt) and consumes the results.
+is sent as soon as its task is there. An exception that it raises ends the run: what is in flight finishes first.
+*write* gets a list whenever results are complete, and an empty one several times per second, so that it can show the
+progress. It is called in the main thread, which also handles signals and performs logins (they may prompt).
 
-Back-pressure: at most 4·N tasks are between taken and consumed, and a result is consumed when the caller asks for the
-next list. If results are ordered, task n + 4·N is thus not taken before the result of task n was consumed. A thread
-that has a task never waits for the consumption of another one, so there is no deadlock. A body of more than 256 KiB
-waits in an unnamed temporary file.
+Back-pressure: at most 4·N tasks are between taken and consumed, and a result is consumed when *write* has returned. If
+results are ordered, task n + 4·N is thus not taken before the result of task n was consumed. A thread that has a task
+never waits for the consumption of another one, so there is no deadlock. A body of more than 256 KiB waits in an unnamed
+temporary file.
 
 A run stops at a result for which *stops_at* is true, when --max-time expires, on a signal, or when `stop` is called.
 Every wait of a thread, for the rate, a retry or a pause of the API, then ends, and its task has no result. Requests in
@@ -31,14 +29,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from xapi_cli import errors
-from xapi_cli.errors import BodyTooLarge, Interrupted, NetworkError, TimeoutExpired, TokenRejected, XapiError
+from xapi_cli.errors import BodyTooLarge, ClosedPipe, Interrupted, NetworkError, OutputError, TimeoutExpired, XapiError
 from xapi_cli.features.batch.rate import RateLimiter
 from xapi_cli.features.batch.results import MAX_BODY, Result, Task
 from xapi_cli.http import authorization, retry
 from xapi_cli.http.send import Outcome, Sender
-from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.body.spool import Spool
-from xapi_cli.request.status_errors import reason
+from xapi_cli.request.status_errors import status_error
 from xapi_cli.system import signals
 from xapi_cli.system.render import counted, decimal
 
@@ -57,13 +54,6 @@ _T = TypeVar("_T")
 
 class _Stopped(Exception):
     """The run stops; what waits has no result."""
-
-
-class _Current(threading.local):
-    """What a thread has to call before it sends, and how often it has sent again."""
-
-    begin: Callable[[], None] | None = None
-    retries = 0
 
 
 class Runner:
@@ -94,17 +84,18 @@ class Runner:
         context.transport = self._transport = context.open_transport(on_request=self._before, on_response=self._after)
         self.tokens = context.tokens(perform=self.in_main)
         self._main = threading.get_ident()
-        self._current = _Current()
+        self._current = threading.local()  # `begin`: what a thread has to call before it sends
+        self._slots = threading.Semaphore(4 * jobs)  # one for each task that may be taken
         # Unlike the locks of other queues, the C methods of these are safe in signal handlers.
-        self._slots: SimpleQueue[None] = SimpleQueue()  # one for each task that may be taken
-        self._events: SimpleQueue[Any] = SimpleQueue()  # for the main thread
+        self._results: SimpleQueue[tuple[int, Result | None] | None] = SimpleQueue()  # None wakes the main thread
+        self._calls: SimpleQueue[tuple[Callable[[], Any], SimpleQueue[Any]]] = SimpleQueue()  # for the main thread
         self._taking, self._gate = threading.Lock(), threading.Lock()
         self._stopping = threading.Event()
+        self._has_ended = False  # no more tasks are taken
         self._open: dict[int, Task] = {}  # taken, by position, and without a result
         self._dropped: list[Task] = []
         self._held: dict[int, Result] = {}  # results that wait for earlier ones
-        self._taken = self._next = self._started = self._ended = 0
-        self._call: tuple[Callable[[], Any], SimpleQueue[Any]] | None = None  # for `in_main`
+        self._taken = self._next = self._started = 0
         self._signal: int | None = None
         self._is_interruptible = True
         self._failure: BaseException | None = None
@@ -126,14 +117,14 @@ class Runner:
         """
         self._tasks = tasks
         self._handlers.enter_context(signals.graceful_stop(self._on_signal))
-        for _ in range(4 * self._jobs):
-            self._slots.put(None)
         self._start_thread()
-        while self._ended < self._started and (self._open or not self._stopping.is_set()):
+        while self._open or not self._has_ended:
             results = self._collect()
             yield results
-            for _ in results:
-                self._slots.put(None)
+            if results:
+                self._slots.release(len(results))
+            while not self._calls.empty():  # a login can take long: the results before it are consumed first
+                self._perform(*self._calls.get())
             if self._signal is not None and not isinstance(self._failure, Interrupted):
                 self._failure = Interrupted(self._signal)
                 self.stop()
@@ -143,12 +134,24 @@ class Runner:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self._expire(self._deadline)
                 break
-        yield self.rest()
+        yield self._rest()
         if self._failure is not None:
             raise self._failure
 
-    def send(self, call: "Call") -> "Outcome":
-        """Return the final response to *call*, sent in this thread; its body is not read yet."""
+    def consume(self, tasks: Iterator[Task], write: Callable[[list[Result]], None]) -> XapiError | None:
+        """Call *write* with the results of *tasks* as they come; return the error that has ended the run early."""
+        try:
+            for results in self.run(tasks):
+                write(results)
+        except (ClosedPipe, OutputError):
+            raise
+        except (XapiError, signals.Terminated, KeyboardInterrupt) as error:  # the latter two at the second signal
+            write(self._rest())
+            return error if isinstance(error, XapiError) else getattr(error, "failure", None) or Interrupted()
+        return None
+
+    def send(self, call: "Call", note: Callable[[str], None] = lambda text: None) -> "Outcome":
+        """Return the final response to *call*, sent in this thread; *note* gets a line about each retry."""
         sender = Sender(
             self._transport,
             self._base_url,
@@ -156,7 +159,7 @@ class Runner:
             retries=self._retries,
             replays=MAX_REPLAYS,
             deadline=self._deadline,
-            note=self._count_retry,
+            note=note,
             wait=self._wait,
         )
         return sender.send(call)
@@ -164,20 +167,10 @@ class Runner:
     def stop(self) -> None:
         """Take no more tasks, and end all waits; requests in flight finish. Not for signal handlers."""
         with self._gate:
+            self._has_ended = True
             self._stopping.set()
-        for _ in range(self._jobs):
-            self._slots.put(None)
-
-    def rest(self) -> list[Result]:
-        """Return the results that are complete although the caller has left `run` early."""
-        results: list[Result] = []
-        while not self._events.empty():
-            event = self._events.get()
-            if isinstance(event, tuple) and isinstance(event[0], int):
-                self._take_result(event, results)
-        results += (each for _, each in sorted(self._held.items()))
-        self._held.clear()
-        return results
+        self._slots.release(self._jobs)
+        self._results.put(None)
 
     def unfinished(self) -> list[Task]:
         """Return the tasks that were taken and have no result."""
@@ -195,7 +188,8 @@ class Runner:
         if threading.get_ident() == self._main:
             return action()
         reply: SimpleQueue[Any] = SimpleQueue()
-        self._events.put((action, reply))
+        self._calls.put((action, reply))
+        self._results.put(None)
         value, error = reply.get()
         if error is not None:
             raise error
@@ -205,36 +199,25 @@ class Runner:
     # the main thread
 
     def _collect(self) -> list[Result]:
-        """Wait for events; return the results that are complete, in order if that is required."""
-        if self._call is not None:
-            self._perform(*self._call)
+        """Wait for results; return those that are complete, in order if that is required."""
         left = _TICK if self._deadline is None else min(_TICK, max(0.0, self._deadline - time.monotonic()))
         results: list[Result] = []
-        try:
-            event = self._events.get(timeout=left)
-            while not isinstance(event, tuple) or isinstance(event[0], int):
-                if isinstance(event, tuple):
-                    self._take_result(event, results)
-                elif isinstance(event, BaseException):
-                    self._failure = self._failure or event
-                    self.stop()
-                elif event is None:
-                    self._ended += 1
+        with suppress(Empty):
+            found = self._results.get(timeout=left)
+            while True:
+                if found is not None:
+                    self._add(*found, results)
                 if len(results) >= self._jobs:
-                    return results
-                event = self._events.get_nowait()
-            self._call = event  # a login can take long: the results before it are consumed first
-        except Empty:
-            pass
+                    break
+                found = self._results.get_nowait()
         return results
 
-    def _take_result(self, event: tuple[int, Result | None], results: list[Result]) -> None:
-        """Add the result in *event* to *results*, and those that have waited for it."""
-        position, result = event
+    def _add(self, position: int, result: Result | None, results: list[Result]) -> None:
+        """Add *result* to *results*, and those that have waited for it; without a result, the run stops."""
         task = self._open.pop(position, None)
         if task is None:  # --max-time has expired
             return
-        if result is None:  # the run stops
+        if result is None:
             self._dropped.append(task)
         elif not self._ordered:
             results.append(result)
@@ -244,8 +227,18 @@ class Runner:
                 results.append(self._held.pop(self._next))
                 self._next += 1
 
+    def _rest(self) -> list[Result]:
+        """Return the results that are complete although `run` has ended early."""
+        results: list[Result] = []
+        while not self._results.empty():
+            if (found := self._results.get()) is not None:
+                self._add(*found, results)
+        results += (each for _, each in sorted(self._held.items()))
+        self._held.clear()
+        return results
+
     def _perform(self, action: Callable[[], Any], reply: "SimpleQueue[Any]") -> None:
-        self._call, self._is_interruptible = None, False
+        self._is_interruptible = False
         try:
             reply.put((action(), None))
         except Exception as error:  # noqa: BLE001 - the other thread raises it
@@ -256,7 +249,7 @@ class Runner:
     def _on_signal(self, number: int) -> bool:
         """Note the signal for `run`; return False to end the command immediately, during a login."""
         self._signal = number
-        self._events.put(number)  # wakes the main thread
+        self._results.put(None)
         return self._is_interruptible
 
     def _note_interruption(self) -> None:
@@ -272,7 +265,7 @@ class Runner:
         self.stop()
         for position, task in list(self._open.items()):
             error = TimeoutExpired("no response before --max-time expired", hint=hint)
-            self._events.put((position, Result(task, error)))  # after the results that are complete
+            self._results.put((position, Result(task, error)))  # after the results that are complete
 
     # the threads
 
@@ -283,31 +276,27 @@ class Runner:
     def _work(self) -> None:
         try:
             while (taken := self._take()) is not None:
-                position, result = taken[0], None
-                try:
-                    result = self._result(taken[1])
-                    if self._stops_at is not None and self._stops_at(result):
-                        self.stop()
-                finally:
-                    self._events.put((position, result))
-                    del result, taken  # the body is not kept while the thread waits
+                self._finish(*taken)
+                del taken  # nothing of it is kept while the thread waits
         except _Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
-            self._events.put(error)
-        finally:
-            self._events.put(None)
+            self._failure = self._failure or error
+            self.stop()
 
     def _take(self) -> tuple[int, Task] | None:
         """Return the next task and its position, None without one; start another thread if there may be more."""
-        self._slots.get()
+        self._slots.acquire()
         with self._taking:
-            is_over = self._deadline is not None and time.monotonic() >= self._deadline
-            task = None if is_over or self._stopping.is_set() else next(self._tasks, None)
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                return None  # the main thread ends the run
+            task = None if self._stopping.is_set() else next(self._tasks, None)
             with self._gate:
                 if task is None or self._stopping.is_set():
                     self._dropped += [] if task is None else [task]
-                    self._slots.put(None)  # for the next thread, which ends too
+                    self._has_ended = True
+                    self._slots.release()  # for the next thread, which ends too
+                    self._results.put(None)
                     return None
                 position, self._taken = self._taken, self._taken + 1
                 self._open[position] = task
@@ -315,13 +304,23 @@ class Runner:
                 self._start_thread()
             return position, task
 
+    def _finish(self, position: int, task: Task) -> None:
+        """Pass the result of *task* to the main thread, None if it has none."""
+        result = None
+        try:
+            result = self._result(task)
+            if self._stops_at is not None and self._stops_at(result):
+                self.stop()
+        finally:
+            self._results.put((position, result))
+
     def _result(self, task: Task) -> Result:
         if task.call is None:
             return Result(task, task.failure)
-        started = time.monotonic()
-        self._current.begin, self._current.retries = task.begin, 0
+        retries: list[str] = []
+        started, self._current.begin = time.monotonic(), task.begin
         try:
-            result = self._exchange(task, task.call)
+            result = self._exchange(task, task.call, retries.append)
         except XapiError as error:
             failure = None if self._is_one and error.is_of_login else errors.of_line(error)
             if failure is None:
@@ -330,20 +329,21 @@ class Runner:
             result = Result(task, failure.with_traceback(None))
         elapsed_ms = round((time.monotonic() - started) * 1000)
         task = task._replace(call=task.call._replace(body=None))
-        return result._replace(task=task, elapsed_ms=elapsed_ms, retries=self._current.retries)
+        return result._replace(task=task, elapsed_ms=elapsed_ms, retries=len(retries))
 
-    def _exchange(self, task: Task, call: "Call") -> Result:
+    def _exchange(self, task: Task, call: "Call", note: Callable[[str], None]) -> Result:
         """Send *call* as `request` does, and read the body of its response."""
-        outcome = self.send(call)
+        outcome = self.send(call, note)
         response = outcome.response
         if outcome.is_rejection:
-            message = f"{call.method} {displayed_without_query(call.url)} responded with 401{_reason(response)}"
+            start = b""
+            with suppress(NetworkError, TimeoutExpired):
+                start = next(response.decoded(), b"")
             response.discard()
-            tokens = self._tokens_for(call)
-            hint = authorization.no_login_hint("line") if tokens is None else tokens.advice()
-            raise TokenRejected(message, hint=hint).concerning(status=response.status)
+            if error := status_error(outcome, self._tokens_for(call), body=start):
+                raise error
         try:
-            body = _read(response)
+            body = Spool(_limited(response.decoded()), keep=_IN_MEMORY)
         except BaseException:
             response.close()
             raise
@@ -357,9 +357,8 @@ class Runner:
         if request.is_login:
             return
         self._limiter.acquire(self._wait)
-        if (begin := self._current.begin) is not None:
-            self._current.begin = None
-            self.in_main(begin)
+        if begin := vars(self._current).pop("begin", None):
+            begin()
 
     def _after(self, response: "Response") -> None:
         """Pause if the API asks for it in *response*."""
@@ -369,10 +368,6 @@ class Runner:
         if seconds and self._limiter.pause(seconds):
             status = f"the API responded with {response.status}"
             self._terminal.note(f"{status}; sending no requests for {seconds:.1f} s")
-
-    def _count_retry(self, text: str) -> None:
-        """Count a retry; a line about each would hide everything else."""
-        self._current.retries += 1
 
     def _wait(self, seconds: float) -> None:
         if self._stopping.wait(min(seconds, threading.TIMEOUT_MAX)):
@@ -387,19 +382,6 @@ def _raise_descriptor_limit(wanted: int) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
-
-
-def _reason(response: "Response") -> str:
-    """Return the reason that the API gives in *response*, a 401, as the end of a message."""
-    with suppress(NetworkError, TimeoutExpired):
-        found = reason(next(response.decoded(), b""), response.headers.get("Content-Type").lower())
-        return f": {found}" if found else ""
-    return ""
-
-
-def _read(response: "Response") -> Spool:
-    """Return the decoded body of *response*; raises NetworkError, BodyTooLarge or OutputError."""
-    return Spool(_limited(response.decoded()), keep=_IN_MEMORY)
 
 
 def _limited(chunks: Iterator[bytes]) -> Iterator[bytes]:

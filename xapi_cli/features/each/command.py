@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
-from xapi_cli.errors import ClosedPipe, Interrupted, OutputError, UsageError, XapiError, of_exit_code
+from xapi_cli.errors import Interrupted, UsageError, XapiError, of_exit_code
 from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.rate import parse_rate
 from xapi_cli.features.batch.results import Task
@@ -23,7 +23,6 @@ from xapi_cli.request import items, read_only
 from xapi_cli.request.csv_table import CsvTable, parse_fields
 from xapi_cli.system.files import Replacement, writing
 from xapi_cli.system.render import counted, pasteable
-from xapi_cli.system.signals import Terminated
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
@@ -146,7 +145,8 @@ def each(
             return
         if not reads:
             requests = all_first(requests, resolve, result.add_failure)
-        error = _run(runner, requests, result)
+        tasks = (Task(found.row.number, found.call, found.error, source=found) for found in requests)
+        error = runner.consume(tasks, result.add)
         rejects.finish(runner)
         error = error or result.finish()
         if error is None and not (result.failed and (fail_fast or not partial)):
@@ -191,23 +191,7 @@ def _opened(name: str, stack: ExitStack, *, is_private: bool = False) -> Replace
         return stack.enter_context(Replacement(name, mode=0o600 if is_private else 0o666, is_own=is_private))
 
 
-# the run
-
-
-def _run(runner: Runner, requests: Iterator[Resolved], result: Output) -> XapiError | None:
-    """Send *requests* and write the results; return the error that has ended the run early, if any."""
-    tasks = (Task(found.row.number, found.call, found.error, source=found) for found in requests)
-    try:
-        for results in runner.run(tasks):
-            for found in results:
-                result.add(found)
-    except (ClosedPipe, OutputError):
-        raise
-    except (XapiError, Terminated, KeyboardInterrupt) as error:  # the latter two at the second signal
-        for found in runner.rest():
-            result.add(found)
-        return error if isinstance(error, XapiError) else getattr(error, "failure", None) or Interrupted()
-    return None
+# the end
 
 
 class _Rejects:

@@ -81,8 +81,12 @@ class Output:
         self.rows = self.failed = self.code = self.without_request = 0
         self._others = 0  # successes whose body is not JSON
 
-    def add(self, result: Result) -> None:
-        """Write *result*, or report its failure."""
+    def add(self, results: list[Result]) -> None:
+        """Write *results*, or report their failures."""
+        for result in results:
+            self._add(result)
+
+    def _add(self, result: Result) -> None:
         resolved: Resolved = result.task.source
         error, text, value = judge(result, reads=self._reads)
         if result.error is not None:
