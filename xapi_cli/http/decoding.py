@@ -19,7 +19,6 @@ _UNSUPPORTED = frozenset({"br", "zstd", "compress"})
 _SUPPORTED = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _BLOCK = 64 * 1024
 _GZIP = b"\x1f\x8b"
-_PADDING = b"\x00"
 
 
 def decode(chunks: Iterable[bytes], content_encoding: str | None, *, may_be_empty: bool = True) -> Iterator[bytes]:
@@ -41,6 +40,8 @@ def decode(chunks: Iterable[bytes], content_encoding: str | None, *, may_be_empt
         raise _truncated(coding)
     else:
         yield from _decode_gzip(whole) if coding == "gzip" else _decode_deflate(whole)
+        for _ in _after_end(whole):  # so that its end is verified, and the connection can be reused
+            pass
 
 
 def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -67,30 +68,23 @@ def _decode_gzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
     start = b""
     while True:
         rest = yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS | 16), start, blocks, "gzip")
-        start = _next_member(rest, _after_end(blocks))
-        if not start:
+        start = _two_bytes(rest, _after_end(blocks))
+        if not start.startswith(_GZIP):
             return
-
-
-def _next_member(rest: bytes, blocks: Iterator[bytes]) -> bytes:
-    """Return the start of the next gzip member, or b"" after reading all *blocks*."""
-    start = rest.lstrip(_PADDING)
-    while len(start) < len(_GZIP) and (block := next(blocks, None)) is not None:
-        start = (start + block).lstrip(_PADDING)
-    if start.startswith(_GZIP):
-        return start
-    _read_rest(blocks)
-    return b""
 
 
 def _decode_deflate(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Decode deflate: the zlib format, as RFC 9110 8.4.1.2 requires, or the raw data that some servers send."""
-    start = next(blocks)
-    while len(start) < 2 and (block := next(blocks, None)) is not None:
-        start += block
+    start = _two_bytes(b"", blocks)
     is_zlib = start[0] & 0x0F == zlib.DEFLATED and int.from_bytes(start[:2], "big") % 31 == 0  # RFC 1950, 2.2
     yield from _inflate(zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS), start, blocks, "deflate")
-    _read_rest(_after_end(blocks))
+
+
+def _two_bytes(start: bytes, blocks: Iterator[bytes]) -> bytes:
+    """Return *start* and as many of *blocks* as two bytes need: they show the format of what follows."""
+    while len(start) < 2 and (block := next(blocks, None)) is not None:
+        start += block
+    return start
 
 
 def _inflate(
@@ -130,12 +124,6 @@ def _after_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
     except NetworkError as error:
         if not error.may_be_complete:
             raise
-
-
-def _read_rest(blocks: Iterator[bytes]) -> None:
-    """Read the rest, so that its end is verified and the connection can be reused."""
-    for _ in blocks:
-        pass
 
 
 def _truncated(coding: str) -> NetworkError:
