@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.hints import Hint, together
@@ -26,13 +26,12 @@ def next_delay(
     raw_headers: RawHeaders = (),
     *,
     deadline: float | None = None,
-    rng: Callable[[float, float], float] | None = None,
 ) -> float | None:
     """Return the seconds to wait before the next retry of a request with *method*, or None if it is not retried.
 
     *retries* is the number of retries so far, *limit* the maximum. A retry that would start after *deadline*, a time of
     `time.monotonic`, is not made. A `Retry-After` in *raw_headers* is respected up to LONGEST_WAIT; without one, the
-    delay is exponential backoff with full jitter, for which *rng* returns a random number between its arguments.
+    delay is exponential backoff with full jitter.
     """
     if retries >= limit or method not in IDEMPOTENT:
         return None
@@ -40,7 +39,7 @@ def next_delay(
     if seconds is None:
         import random
 
-        seconds = (rng or random.uniform)(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))
+        seconds = random.uniform(0.0, min(_CAP, _FIRST * 2 ** min(retries, 10)))  # noqa: S311 - no secret
     is_late = deadline is not None and time.monotonic() + seconds >= deadline
     return None if is_late or seconds > LONGEST_WAIT else seconds
 
