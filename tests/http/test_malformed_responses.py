@@ -158,7 +158,6 @@ def test_a_refused_connection_names_the_port() -> None:
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
         (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), "name resolution failed"),
         (socket.gaierror(socket.EAI_FAIL, "Not\x1b recoverable."), r"name resolution failed (not\x1b recoverable)"),
-        (UnicodeError("label too long"), "no such host"),
     ],
 )
 def test_an_unknown_host_is_reported_by_name(monkeypatch: pytest.MonkeyPatch, failure: Exception, message: str) -> None:
@@ -183,7 +182,6 @@ def test_a_url_that_cannot_be_requested_is_rejected(url: str) -> None:
         httpx.Request("GET", "http://127.0.0.1/", headers={"Authorization": f"Bearer {CANARY}\n"}),
         httpx.Request("GET", "http://127.0.0.1/", headers={"X-Y": f"{CANARY}\0"}),
         httpx.Request("G T", "http://127.0.0.1/"),
-        httpx.Request("CONNECT", "http://127.0.0.1/"),
         httpx.Request("É", "http://127.0.0.1/"),
     ],
 )

@@ -71,7 +71,7 @@ class Connection:
         self._reset: ConnectionResetError | None = None  # raised by sending; the system reports it only once
 
     def start_tls(self, context: ssl.SSLContext, host: str, wait: "Wait") -> None:
-        """Start TLS and verify that the server is *host*; raises OSError or ValueError if the handshake fails."""
+        """Start TLS and verify that the server is *host*; raises OSError if the handshake fails."""
         tls_socket = context.wrap_socket(
             self._socket,
             server_hostname=host.rstrip(".").encode("ascii"),  # bytes, because str costs loading the idna codec
@@ -87,12 +87,6 @@ class Connection:
                 self._record_event(error, receiving=True)
             self.wait(wait, receiving=True)
         self.tls = tls_socket.version()
-
-    def receive(self, wait: "Wait") -> bytes:
-        """Wait for data and return it; b"" if the peer closed the connection."""
-        while (data := self.receive_now()) is None:
-            self.wait(wait, receiving=True)
-        return data
 
     def receive_now(self) -> bytes | None:
         """Return data without waiting; None if none has arrived, b"" if the peer closed the connection.
@@ -114,15 +108,6 @@ class Connection:
         if not data and self._reset:  # what has arrived may be incomplete
             raise self._reset
         return data
-
-    def send(self, data: bytes, wait: "Wait") -> None:
-        """Send all of *data*; raises TimeoutExpired when *wait* has expired."""
-        view = memoryview(data)
-        while view:
-            count = self.send_now(view)
-            view = view[count:]
-            if not count:
-                self.wait(wait, sending=True)
 
     def send_now(self, data: memoryview) -> int:
         """Send as much of *data* as possible without waiting, and return the number of bytes sent."""
@@ -171,7 +156,7 @@ class Connection:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             self._record_event(error, receiving=True)
             return True
-        except (OSError, ValueError):
+        except OSError:
             return False
         if data and self.kind is not None:
             self.has_surplus = True

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.timeouts import Wait
 
 _ATTEMPT_DELAY = 0.25  # seconds between connection attempts (RFC 8305, 5)
-_MAX_ADDRESSES = 20
 _IN_PROGRESS = {0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN}
 _TCP = socket.SOCK_STREAM
 
@@ -96,7 +95,7 @@ class Dialer:
             wait.phase = "name resolution"
             addresses = _addresses(host, port, wait)
             wait.phase = "TCP"
-            return _first_connected(addresses[:_MAX_ADDRESSES], wait)
+            return _first_connected(addresses, wait)
         except OSError as error:
             raise _unreachable(route, error) from error
 
@@ -113,10 +112,6 @@ class Dialer:
 
             reason, hint = describe_error(error)
             raise NetworkError(f"no TLS connection to {connection.route}: {reason}", hint=hint) from error
-        except ValueError as error:
-            raise NetworkError(
-                f"no TLS connection to {connection.route}: no certificate can be valid for its host"
-            ) from error
 
 
 def _addresses(host: str, port: int, wait: "Wait") -> list[Address]:
@@ -135,8 +130,6 @@ def _addresses(host: str, port: int, wait: "Wait") -> list[Address]:
             found.extend(_interleaved(socket.getaddrinfo(host.encode("ascii"), port, type=_TCP)))
         except OSError as error:
             failures.append(error)
-        except UnicodeError:
-            failures.append(socket.gaierror(socket.EAI_NONAME, "not a host name"))
         finally:
             done.set()
 
@@ -211,10 +204,12 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
     request = h11.Request(method="CONNECT", target=target, headers=headers)
     parser = ResponseParser(request, f"the proxy {proxy}", over_tls=False)
     try:
-        connection.send(parser.request_head, wait)
+        connection.send_now(memoryview(parser.request_head))  # all of it: the connection is new
         while (head := parser.head) is None:
-            if data := connection.receive(wait):
+            if data := connection.receive_now():
                 parser.receive(data)
+            elif data is None:
+                connection.wait(wait, receiving=True)
             else:
                 parser.close()
     except OSError as error:

@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -41,14 +40,13 @@ class RequestLog:
         warn: Callable[[str], None],
     ) -> None:
         self._shown_path = printable(path)
-        with suppress(FileNotFoundError):  # the current directory was deleted
-            path = os.path.abspath(path)  # the program may change its directory
-        self._path, self._common, self._origin, self._redact, self._warn = path, common, origin, redact, warn
+        self._common, self._origin, self._redact, self._warn = common, origin, redact, warn
         self._lock = threading.Lock()
         self._open_exchanges: set[Exchange] = set()
         self._torn = b""  # a newline after a part of a line, which a full disk left
         self._has_failed = False
         try:
+            self._path = os.path.abspath(path)  # the program may change its directory
             os.close(self._open())
         except OSError as error:
             raise OutputError(

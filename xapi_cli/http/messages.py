@@ -79,9 +79,9 @@ class Request(NamedTuple):
     timeouts: "Timeouts | None" = None
     deadline: float | None = None
     is_login: bool = False
-    # A socket that is watched while the response is awaited, and a function that is called when it has data or has
-    # ended. The function raises an exception, which ends the request, or returns whether to go on watching.
-    beside: "tuple[socket, Callable[[], bool]] | None" = None
+    # A socket that is watched while the response is awaited, and a function that is called once, when the socket has
+    # data or has ended. The function may raise an exception, which ends the request.
+    beside: "tuple[socket, Callable[[], None]] | None" = None
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, …)"  # the URL and the headers may contain secrets
@@ -160,13 +160,12 @@ class Response:
 
     def discard(self) -> None:
         """Close the response; discard the rest of its body if that is quick, so that the connection can be reused."""
-        if self._ended is None:
-            self._body.discard()
+        self._body.discard()
         self.close()
 
     def close(self) -> None:
         """Close the response; discard only data that has already arrived."""
         if not self._is_closed:
             self._is_closed = True
-            self._body.close()
+            self._body.discard(0)
             self.elapsed = (self._ended or time.monotonic()) - self._started

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 
 ENCODING = ("utf-8", "surrogateescape")  # of the values of headers
-MAX_REDIRECTS = 10  # that are followed in a row
-TOO_MANY_REDIRECTS = "more than ten redirects"  # and in the docstring of `errors.RedirectError`
+MAX_REDIRECTS = 10  # that are followed in a row; a message and `errors.RedirectError` have the number as a word
 _DEFAULTS = (("Accept", "*/*"), ("Accept-Encoding", decoding.ACCEPTED), ("User-Agent", USER_AGENT))
 _REPORT = "report this to the operators of the server"
 _FIRST_REDIRECT = 300  # a response with a lower status is neither a redirect nor a failure
@@ -58,7 +57,7 @@ class Call(NamedTuple):
     headers: Sequence[Header] = ()
     body: Body | None = None
     own_headers: Sequence[Header] = ()  # of xapi; unlike those of the user, they are also sent to other origins
-    beside: "tuple[socket, Callable[[], bool]] | None" = None
+    beside: "tuple[socket, Callable[[], None]] | None" = None
 
     def __repr__(self) -> str:
         return f"Call({self.method!r}, {self.display_url!r}, …)"  # the headers may contain secrets
@@ -266,7 +265,7 @@ class Sender:
 
     def _check_origin(self, call: Call, response: Response, redirected_by: str) -> None:
         """Raise RedirectError if *response* is a web page of another origin: probably one to sign in."""
-        if _is_html(response):
+        if response.headers.get("Content-Type").strip().lower().startswith(("text/html", "application/xhtml")):
             target = urls.displayed_without_query(call.url)
             raise RedirectError(
                 f"{redirected_by} redirects to {target}, which is a web page of another origin, perhaps to sign in",
@@ -297,7 +296,7 @@ def redirected_call(
     if not follow:
         raise RedirectError(message, hint="omit --no-follow to follow it")
     if redirects > MAX_REDIRECTS:
-        raise RedirectError(f"{TOO_MANY_REDIRECTS}: {message}", hint="check the path")
+        raise RedirectError(f"more than ten redirects: {message}", hint="check the path")
     if call.url.startswith("https:") and url.startswith("http:"):
         raise RedirectError(
             f"{message}, from https to plain http: not followed", hint="if you trust it, use the http URL"
@@ -332,10 +331,6 @@ def _is_transient(result: Response | NetworkError) -> bool:
     if isinstance(result, NetworkError):
         return retry.is_transient_error(result)
     return result.status in retry.STATUSES
-
-
-def _is_html(response: Response) -> bool:
-    return response.headers.get("Content-Type").strip().lower().startswith(("text/html", "application/xhtml"))
 
 
 # headers

@@ -170,7 +170,6 @@ class Exchange:
         self.connection, self.request, self.route = connection, request, connection.route
         self._timeouts, self._on_end = timeouts, on_end
         self._parser = ResponseParser(event, connection.route, over_tls=connection.tls is not None)
-        self._is_reused = connection.kind is not None
         self._beside = request.beside
         self._may_send = True  # more of the request
         self._has_sent_all = False
@@ -197,8 +196,8 @@ class Exchange:
 
     @property
     def may_resend(self) -> bool:
-        """Whether the request, which failed, may be sent again over a new connection."""
-        if not self._is_reused or self._parser.has_started or not self.request.is_replayable:
+        """Whether the request, which failed over a kept connection, may be sent again over a new one."""
+        if self._parser.has_started or not self.request.is_replayable:
             return False
         return not self.is_sent or self.request.method in IDEMPOTENT
 
@@ -245,15 +244,11 @@ class Exchange:
         return self._has_ended
 
     def discard(self, seconds: float = DISCARD_TIMEOUT) -> None:
-        """End the exchange; read the rest of the body if that is quick, so that the connection can be reused."""
+        """End the exchange; read what is left of the body in *seconds*, so that the connection can be reused."""
         self._read_rest(seconds, [])
         self._held.clear()
         self._problem, self.has_response = None, True
         self.end()
-
-    def close(self) -> None:
-        """End the exchange; read only data that has arrived already."""
-        self.discard(0)
 
     def end(self) -> None:
         """Pass on the connection, which may carry another request only if this exchange is complete."""
@@ -291,21 +286,14 @@ class Exchange:
 
     def _send_request(self) -> None:
         """Send the request; its headers and the first block of its body in one call, each of which is a packet."""
-        data, length, size = self._parser.request_head, self.request.length, 0
+        data, is_chunked = self._parser.request_head, self.request.length is None
         for block in self.request.body:
-            size += len(block)
-            if length is not None and size > length:
-                raise _body_changed()
-            data += chunk(block) if length is None else block
-            if block or size != length:
-                self._write(data)
-                data = b""
+            self._write(data + (chunk(block) if is_chunked else block))
+            data = b""
             if not self._may_send:
                 return
-        if length is None:
+        if is_chunked:
             data += LAST_CHUNK
-        elif size < length:
-            raise _body_changed()
         if data:
             self._write(data)
         self._has_sent_all = self._may_send
@@ -365,13 +353,10 @@ class Exchange:
             self._parser.close()
 
     def _wait_for_data(self, wait: Wait) -> None:
-        beside = self._beside
-        if (
-            self.connection.wait(wait, receiving=True, beside=beside[0] if beside else None)
-            and beside
-            and not beside[1]()
-        ):
+        watched, on_data = self._beside or (None, None)
+        if self.connection.wait(wait, receiving=True, beside=watched) and on_data is not None:
             self._beside = None
+            on_data()
 
     def _received_head(self, head: ResponseHead) -> None:
         if head.status >= 300:
@@ -439,10 +424,6 @@ def open_transport(*, ca_bundle: str | None, environ: Mapping[str, str], **optio
     return Transport(context, proxy_for, **options)
 
 
-def _body_changed() -> XapiError:
-    return XapiError("the request's body changed while it was sent", hint="send a copy of the data")
-
-
 def _concern(error: XapiError, request: Request) -> None:
     """Record in *error* that it concerns *request*."""
     error.concerning(method=request.method, url=redact_url(request.url.partition("?")[0]))
@@ -462,8 +443,7 @@ def _request_event(request: Request, route: Route) -> h11.Request:
         if route.proxy and route.proxy.authorization:
             headers = [*headers, (b"Proxy-Authorization", route.proxy.authorization)]
     try:
-        if request.method != "CONNECT":
-            return h11.Request(method=request.method, target=target, headers=_checked(tuple(headers)))
+        return h11.Request(method=request.method, target=target, headers=_checked(tuple(headers)))
     except (h11.LocalProtocolError, UnicodeError):
         pass  # raising after the handler keeps what is invalid out of a traceback
     raise UsageError(

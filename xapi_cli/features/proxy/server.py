@@ -164,7 +164,7 @@ class _Connection:
         has_body = head.length != 0
         upload = Upload(self._input, head.length, lambda: self._continue(head)) if has_body else None
         added = headers.forwarded(head, self._forwarding.headers)
-        call = Call(head.method, url, added, upload, beside=(self._socket, self._is_client_there))
+        call = Call(head.method, url, added, upload, beside=(self._socket, self._check_client))
         try:
             response = self._forwarding.send(call)
         except InvalidRequest as error:
@@ -183,11 +183,10 @@ class _Connection:
         finally:
             response.close()
 
-    def _is_client_there(self) -> bool:
-        """Raise ClientLeft if the client has closed the connection; return False: what it sends is its next request."""
+    def _check_client(self) -> None:
+        """Raise ClientLeft if the client has closed the connection; otherwise, it has sent its next request."""
         if self._input.has_ended():
             raise ClientLeft
-        return False
 
     def _continue(self, head: RequestHead) -> None:
         if head.expects_continue and not self._input.buffer:
