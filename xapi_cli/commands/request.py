@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.http.messages import Body
     from xapi_cli.http.send import Outcome, Sender
-    from xapi_cli.request.output import OutputFile, ResponseOutput
+    from xapi_cli.request.output import ResponseOutput
+    from xapi_cli.system.files import OutputFile
     from xapi_cli.system.terminal import Terminal
 
 _CONCERNS_RESPONSE = (FilterError, NetworkError, TimeoutExpired)
@@ -269,7 +270,7 @@ def _open_file(stack: ExitStack, name: str | None) -> "OutputFile | None":
     """Open the file *name* before anything is sent, because a response that cannot be saved is lost."""
     if name is None or name == "-":
         return None
-    from xapi_cli.request.output import OutputFile
+    from xapi_cli.system.files import OutputFile
 
     file = OutputFile(name)
     stack.callback(file.close)  # before it is created: a signal in between would leave a temporary file

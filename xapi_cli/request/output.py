@@ -9,7 +9,6 @@ from xapi_cli.errors import UNAUTHORIZED, ExpectationFailed
 from xapi_cli.request.media_types import media_type
 from xapi_cli.request.options import ErrorBody
 from xapi_cli.request.status_errors import reason
-from xapi_cli.system.files import Replacement, writing
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.terminal import Terminal
 
@@ -32,38 +31,6 @@ class File(Protocol):
 
     def commit(self) -> None:
         """Complete the file."""
-
-
-class OutputFile:
-    """The file *name*, which `commit` replaces with what was written; a target that is not a regular file is written.
-
-    The methods raise OutputError, which names the file.
-    """
-
-    count = 0
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._new = Replacement(name)
-
-    def open(self) -> None:
-        """Open the file; a failure needs no cleanup."""
-        with writing(self.name):
-            self._new.open()
-
-    def write(self, data: bytes) -> None:
-        """Append *data* to the file."""
-        with writing(self.name):
-            self._new.write(data)
-
-    def commit(self) -> None:
-        """Replace the content of the file with the data written."""
-        with writing(self.name):
-            self._new.commit()
-
-    def close(self) -> None:
-        """Close the file; without `commit`, nothing has changed."""
-        self._new.close()
 
 
 class Filter(Protocol):

@@ -197,6 +197,27 @@ class Replacement:
         self.close()
 
 
+class OutputFile(Replacement):
+    """A Replacement that the user has asked for: the methods raise OutputError, which names the file."""
+
+    count = 0  # bytes of an earlier download in it
+
+    def open(self) -> None:
+        """Open the new file; a failure needs no cleanup."""
+        with writing(self.name):
+            super().open()
+
+    def write(self, data: bytes) -> None:
+        """Write all of *data*."""
+        with writing(self.name):
+            super().write(data)
+
+    def commit(self) -> None:
+        """Put the content in place and close the file."""
+        with writing(self.name):
+            super().commit()
+
+
 def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bool = True, sync: bool = False) -> None:
     """Replace the file *target* with the complete file *new*, which is open as *file* for reading, and close that.
 

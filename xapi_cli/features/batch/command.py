@@ -22,7 +22,7 @@ from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http import retry
 from xapi_cli.http.send import Call
 from xapi_cli.request.status_errors import reason
-from xapi_cli.system.files import Replacement, writing
+from xapi_cli.system.files import OutputFile
 from xapi_cli.system.progress import Activity
 from xapi_cli.system.redact import redact_url
 from xapi_cli.system.render import counted, printable
@@ -110,7 +110,7 @@ def batch(
         source = lines.open_input(file, terminal, stack)
         progress = _progress(source, terminal, stack)
         stored = None if journal is None else _open_journal(journal, context, shard or "", source, stack)
-        rejects = None if failed is None else _open_rejects(failed, stack)
+        rejects = None if failed is None else stack.enter_context(OutputFile(failed))
         output = _Output(context, stored, rejects)
         reader = LineReader(source, selected)
         stops_at = (lambda result: result.code) if fail_fast else None
@@ -126,8 +126,7 @@ def batch(
             error = runner.consume(_tasks(reader, stored, resolve), write)
         finally:
             if rejects is not None:
-                with writing(rejects.name):
-                    rejects.commit()
+                rejects.commit()
     hint = f"; send {printable(failed)} again" if failed else ""
     stop = "no more lines were sent (--fail-fast)" if fail_fast else "see the lines with an error or a status above 399"
     resume = "run the same command again to resume" if journal else "use --journal to be able to resume a batch"
@@ -135,11 +134,6 @@ def batch(
 
 
 # before anything is sent
-
-
-def _open_rejects(name: str, stack: ExitStack) -> Replacement:
-    with writing(name):
-        return stack.enter_context(Replacement(name))
 
 
 def _open_journal(name: str, context: "Context", shard: str, source: BinaryIO, stack: ExitStack) -> Journal:
@@ -225,7 +219,7 @@ def _tasks(reader: LineReader, journal: Journal | None, resolve: Callable[[Membe
 class _Output:
     """Write the output lines of results, to the *journal* first, and the input lines that failed to *rejects*."""
 
-    def __init__(self, context: "Context", journal: Journal | None, rejects: Replacement | None) -> None:
+    def __init__(self, context: "Context", journal: Journal | None, rejects: OutputFile | None) -> None:
         self._terminal, self._base_url = context.terminal, context.base_url
         self._journal, self._rejects = journal, rejects
         self.tally = Tally()
@@ -260,8 +254,7 @@ class _Output:
         self.tally.count(code, kind)
         self.tally.retries += result.retries
         if code and self._rejects is not None and (data := source.line.data) is not None:
-            with writing(self._rejects.name):
-                self._rejects.write(data if data.endswith(b"\n") else data + b"\n")
+            self._rejects.write(data if data.endswith(b"\n") else data + b"\n")
         if not self._terminal.stdout_is_terminal:
             return line + b"\n"
         return self._row(result, kind, message or (_reason(line) if code else ""))

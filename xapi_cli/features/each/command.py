@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial as partial_
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +20,7 @@ from xapi_cli.features.each.template import Resolved, Template, all_first, resol
 from xapi_cli.hints import Hint, Run
 from xapi_cli.request import items, read_only
 from xapi_cli.request.csv_table import CsvTable, parse_fields
-from xapi_cli.system.files import Replacement, writing
+from xapi_cli.system.files import OutputFile
 from xapi_cli.system.render import counted, pasteable
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ Method = Annotated[str | None, typer.Option("--request", "-X", metavar="METHOD",
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
 Fields = Annotated[str | None, typer.Option("--fields", metavar="LIST", help="The columns, such as id,owner.email.")]
 Full = Annotated[bool, typer.Option("--full", help="Print the lines of `batch`, including those for failures.")]
-OutputFile = Annotated[
+OutputName = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Replace FILE if every row succeeded.")
 ]
 Partial = Annotated[bool, typer.Option("--partial", help="Replace FILE even if some rows failed.")]
@@ -84,7 +83,7 @@ def each(
     csv: Csv = False,
     fields: Fields = None,
     full: Full = False,
-    output: OutputFile = None,
+    output: OutputName = None,
     partial: Partial = False,
     jobs: Jobs = None,
     fail_fast: FailFast = False,
@@ -126,8 +125,8 @@ def each(
             last_run = listing.last_run(context, since, list_, stack)
             if last_run is None:
                 return
-        file = None if output in (None, "-") or dry_run else _opened(str(output), stack)
-        rejects = _Rejects(None if failed is None or dry_run else _opened(failed, stack, is_private=True))
+        file = None if output in (None, "-") or dry_run else stack.enter_context(OutputFile(str(output)))
+        rejects = _Rejects(None if dry_run else failed, stack)
         jobs = jobs or (16 if reads else 1)
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=True, stops_at=stops_at, is_one=True)
         stack.enter_context(runner)
@@ -137,7 +136,7 @@ def each(
         else:
             found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
         requests = resolved(found, template, resolve)
-        write = terminal.write_text if file is None else partial_(_write, file)
+        write = terminal.write_text if file is None else file.write
         table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
         result = Output(terminal, write, rejects.add, reads=reads, table=table, is_full=full)
         if dry_run:
@@ -151,7 +150,7 @@ def each(
         error = error or result.finish()
         if error is None and not (result.failed and (fail_fast or not partial)):
             if file is not None:
-                _commit(file)
+                file.commit()
             if last_run is not None and (result.failed < result.rows or not result.rows):
                 last_run.write(date)
     _report(result, error, failed, rejects.count)
@@ -186,24 +185,20 @@ def _flag(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-def _opened(name: str, stack: ExitStack, *, is_private: bool = False) -> Replacement:
-    with writing(name):
-        return stack.enter_context(Replacement(name, mode=0o600 if is_private else 0o666, is_own=is_private))
-
-
 # the end
 
 
 class _Rejects:
-    """The file of --failed, if there is one; `count` is the number of requests in it."""
+    """The file of --failed, if it has a *name*; `count` is the number of requests in it."""
 
-    def __init__(self, file: Replacement | None) -> None:
-        self._file, self.count = file, 0
+    def __init__(self, name: str | None, stack: ExitStack) -> None:
+        file = None if name is None else OutputFile(name, mode=0o600, is_own=True)
+        self._file, self.count = file and stack.enter_context(file), 0
 
     def add(self, found: Resolved) -> None:
         if self._file is not None and found.call is not None:
             self.count += 1
-            _write(self._file, found.text.encode() + b"\n")
+            self._file.write(found.text.encode() + b"\n")
 
     def finish(self, runner: Runner) -> None:
         """Add the requests that were not sent, and put the file in place; without any, remove it."""
@@ -213,21 +208,11 @@ class _Rejects:
             for task in runner.unsent():
                 self.add(task.source)
         if self.count or self._file.is_direct:
-            _commit(self._file)
+            self._file.commit()
         else:
             self._file.close()
             with suppress(FileNotFoundError):
                 os.unlink(self._file.name)
-
-
-def _write(file: Replacement, data: bytes) -> None:
-    with writing(file.name):
-        file.write(data)
-
-
-def _commit(file: Replacement) -> None:
-    with writing(file.name):
-        file.commit()
 
 
 def _print(terminal: "Terminal", requests: Iterator[Resolved], result: Output) -> None:

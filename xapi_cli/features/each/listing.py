@@ -23,7 +23,7 @@ from xapi_cli.request.body.spool import Spool
 from xapi_cli.request.media_types import codec_of, decoded_text
 from xapi_cli.request.status_errors import status_error
 from xapi_cli.system import lock
-from xapi_cli.system.files import Replacement, comparable, writing
+from xapi_cli.system.files import OutputFile, comparable
 from xapi_cli.system.render import printable
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class LastRun(NamedTuple):
 
     def write(self, date: str) -> None:
         """Write the time *date*, which `fetched` has returned; raises OutputError."""
-        with writing(self.file), Replacement(self.file, sync=True) as replacement:
-            replacement.write(f"{date}\n{self.subject}\n".encode())
-            replacement.commit()
+        with OutputFile(self.file, sync=True) as file:
+            file.write(f"{date}\n{self.subject}\n".encode())
+            file.commit()
 
 
 def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> LastRun | None:
