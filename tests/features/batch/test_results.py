@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from xapi_cli.errors import BodyTooLarge, InvalidLine, TimeoutExpired
-from xapi_cli.features.batch.results import Result, Tally, Task, body_member, error_line, response_line
+from xapi_cli.features.batch.results import Result, Tally, Task, body_member, output_line
+from xapi_cli.request.body.spool import Spool
 
 
 @pytest.mark.parametrize(
@@ -44,18 +45,18 @@ def test_a_body_is_json_text_or_base64(content_type: str, body: bytes, key: str,
 
 def test_a_line_has_the_values_as_the_server_has_sent_them() -> None:
     headers = [(b"Content-Type", b"application/json"), (b"X-Two", b"a"), (b"X-Two", "é".encode())]
-    result = Result(Task(7), None, 201, headers, None, 12)
+    result = Result(Task(7), None, 201, headers, Spool([b'{"n":\r\n 1.10, "s": "a b"}\n']), 12)
 
-    assert response_line(result, '"x"', b'{"n":\r\n 1.10, "s": "a b"}\n', more=b'"row": 1, ').decode() == (
+    assert output_line(result, '"x"', str, more=b'"row": 1, ').decode() == (
         '{"id": "x", "line": 7, "row": 1, "status": 201, "headers": {"content-type": "application/json",'
         ' "x-two": "a, é"}, "json": {"n":   1.10, "s": "a b"}, "elapsed_ms": 12}'
     )
 
 
 def test_a_line_of_a_failure_has_its_kind_and_message() -> None:
-    line = error_line(3, "null", TimeoutExpired("too late"), "too late")
+    line = output_line(Result(Task(3), TimeoutExpired("too late")), "null", str.upper)
 
-    assert json.loads(line) == {"id": None, "line": 3, "error": {"kind": "timeout", "message": "too late"}}
+    assert json.loads(line) == {"id": None, "line": 3, "error": {"kind": "timeout", "message": "TOO LATE"}}
 
 
 @pytest.mark.parametrize(

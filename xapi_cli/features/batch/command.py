@@ -17,7 +17,7 @@ from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.journal import Journal
 from xapi_cli.features.batch.lines import Line, LineReader, Members
 from xapi_cli.features.batch.rate import parse_rate
-from xapi_cli.features.batch.results import Result, Tally, Task, error_line, response_line
+from xapi_cli.features.batch.results import Result, Tally, Task, output_line
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http import retry
 from xapi_cli.http.send import Call
@@ -240,15 +240,12 @@ class _Output:
     def _line(self, result: Result) -> bytes:
         """Return the line of *result*, or its row in the table, after storing it."""
         source: Source = result.task.source
-        code, kind, message, error = result.code, source.restored or result.kind, "", result.error
+        code, kind = result.code, source.restored or result.kind
         if source.restored and self._journal is not None:
             line = self._journal.output(source.line.number)
             self.tally.restored += 1
-        elif error is not None:
-            message = self._terminal.redactor.redact(str(error))
-            line = error_line(source.line.number, source.ident, error, message)
         else:
-            line = response_line(result, source.ident, result.read())
+            line = output_line(result, source.ident, self._terminal.redactor.redact)
         if self._journal is not None and not source.restored and _is_kept(result):
             self._journal.store(source.line, code, kind, line)
         self.tally.count(code, kind)
@@ -257,7 +254,7 @@ class _Output:
             self._rejects.write(data if data.endswith(b"\n") else data + b"\n")
         if not self._terminal.stdout_is_terminal:
             return line + b"\n"
-        return self._row(result, kind, message or (_reason(line) if code else ""))
+        return self._row(result, kind, str(result.error or "") or (_reason(line) if code else ""))
 
     def _row(self, result: Result, kind: str, message: str) -> bytes:
         """Return the row of *result*, with a *message* if it has failed."""

@@ -82,27 +82,24 @@ class Result(NamedTuple):
         return str(self.status) if self.error is None else self.error.kind
 
 
-def response_line(result: Result, ident: str, body: bytes, *, more: bytes = b"") -> bytes:
-    """Return the output line, without its newline, for a response with *body*.
+def output_line(result: Result, ident: str, redact: Callable[[str], str], *, more: bytes = b"") -> bytes:
+    """Return the output line of *result*, without its newline; reads the body.
 
-    *ident*, the id of the task, is JSON text. *more* are other members of the line, each followed by a comma.
+    *ident*, the id of the task, is JSON text. *more* are other members of the line, each followed by a comma. *redact*
+    removes secrets from the message of an error.
     """
+    start = b'{"id": %s, "line": %d, %s' % (ident.encode(), result.task.number, more)
+    if result.error is not None:
+        error = json_line({"kind": result.kind, "message": redact(str(result.error))})
+        return b'%s"error": %s}' % (start, error.encode("utf-8", "backslashreplace"))
     headers = joined_headers(result.headers)
-    return b'{"id": %s, "line": %d, %s"status": %d, "headers": %s, %s, "elapsed_ms": %d}' % (
-        ident.encode(),
-        result.task.number,
-        more,
+    return b'%s"status": %d, "headers": %s, %s, "elapsed_ms": %d}' % (
+        start,
         result.status,
         json_line(headers).encode("utf-8", "backslashreplace"),
-        body_member(body, headers.get("content-type", "")),
+        body_member(result.read(), headers.get("content-type", "")),
         result.elapsed_ms,
     )
-
-
-def error_line(number: int, ident: str, error: XapiError, message: str, *, more: bytes = b"") -> bytes:
-    """Return the output line for the task *number* that failed with *error*; *message* describes it."""
-    member = json_line({"kind": error.kind, "message": message}).encode("utf-8", "backslashreplace")
-    return b'{"id": %s, "line": %d, %s"error": %s}' % (ident.encode(), number, more, member)
 
 
 def body_member(body: bytes, content_type: str) -> bytes:

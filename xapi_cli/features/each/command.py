@@ -11,12 +11,12 @@ from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.errors import Interrupted, UsageError, XapiError, of_exit_code
 from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.rate import parse_rate
-from xapi_cli.features.batch.results import Task
+from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.features.each import listing
 from xapi_cli.features.each.output import Output, judge
 from xapi_cli.features.each.rows import rows
-from xapi_cli.features.each.template import Resolved, Template, all_first, resolved
+from xapi_cli.features.each.template import Template, all_first, resolved
 from xapi_cli.hints import Hint, Run
 from xapi_cli.request import items, read_only
 from xapi_cli.request.csv_table import CsvTable, parse_fields
@@ -135,23 +135,22 @@ def each(
             found, date = rows(source, takes_lines=template.takes_lines, needed=template.names, items=items_), ""
         else:
             found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
-        requests = resolved(found, template, resolve)
+        tasks = resolved(found, template, resolve)
         write = terminal.write_text if file is None else file.write
         table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
         result = Output(terminal, write, rejects.add, reads=reads, table=table, is_full=full)
         if dry_run:
-            _print(terminal, requests, result)
+            _print(terminal, tasks, result)
             return
         if not reads:
-            requests = all_first(requests, resolve, result.add_failure)
-        tasks = (Task(found.row.number, found.call, found.error, source=found) for found in requests)
+            tasks = all_first(tasks, result.add)
         error = runner.consume(tasks, result.add)
         rejects.finish(runner)
         error = error or result.finish()
-        if error is None and not (result.failed and (fail_fast or not partial)):
+        if error is None and not (result.tally.failed and (fail_fast or not partial)):
             if file is not None:
                 file.commit()
-            if last_run is not None and (result.failed < result.rows or not result.rows):
+            if last_run is not None and (result.tally.failed < result.tally.lines or not result.tally.lines):
                 last_run.write(date)
     _report(result, error, failed, rejects.count)
 
@@ -192,13 +191,13 @@ class _Rejects:
     """The file of --failed, if it has a *name*; `count` is the number of requests in it."""
 
     def __init__(self, name: str | None, stack: ExitStack) -> None:
-        file = None if name is None else OutputFile(name, mode=0o600, is_own=True)
-        self._file, self.count = file and stack.enter_context(file), 0
+        self._file = None if name is None else stack.enter_context(OutputFile(name, mode=0o600, is_own=True))
+        self.count = 0
 
-    def add(self, found: Resolved) -> None:
-        if self._file is not None and found.call is not None:
+    def add(self, task: Task) -> None:
+        if self._file is not None and task.call is not None:
             self.count += 1
-            self._file.write(found.text.encode() + b"\n")
+            self._file.write(task.source.text.encode() + b"\n")
 
     def finish(self, runner: Runner) -> None:
         """Add the requests that were not sent, and put the file in place; without any, remove it."""
@@ -206,7 +205,7 @@ class _Rejects:
             return
         with suppress(UsageError):  # of the rest of the input
             for task in runner.unsent():
-                self.add(task.source)
+                self.add(task)
         if self.count or self._file.is_direct:
             self._file.commit()
         else:
@@ -215,24 +214,25 @@ class _Rejects:
                 os.unlink(self._file.name)
 
 
-def _print(terminal: "Terminal", requests: Iterator[Resolved], result: Output) -> None:
+def _print(terminal: "Terminal", tasks: Iterator[Task], result: Output) -> None:
     """Print the requests instead of sending them."""
-    for found in requests:
-        if found.error is not None:
-            result.add_failure(found, found.error)
+    for task in tasks:
+        if task.failure is not None:
+            result.add([Result(task, task.failure)])
         else:
-            result.rows += 1
-            terminal.write_text(found.text.encode() + b"\n")
+            result.tally.count(0, "")
+            terminal.write(task.source.text.encode() + b"\n")
     _report(result, None, None, 0)
 
 
 def _report(result: Output, error: XapiError | None, failed: str | None, count: int) -> None:
     """Raise the error of the run: what has ended it, or the number of rows that failed."""
+    rows, failures = result.tally.lines, result.tally.failed
     if error is not None:
-        if result.rows and not isinstance(error, Interrupted):
-            error.message += f"; {counted(result.rows - result.failed, 'row')} succeeded, {result.failed:,} failed"
+        if rows and not isinstance(error, Interrupted):
+            error.message += f"; {counted(rows - failures, 'row')} succeeded, {failures:,} failed"
         raise error
-    if not result.failed:
+    if not failures:
         return
     hint: Hint = "see the lines above"
     if failed is not None:
@@ -240,6 +240,6 @@ def _report(result: Output, error: XapiError | None, failed: str | None, count: 
         if count:
             hint = ("run ", Run(f"batch {pasteable(failed)}"), " to send them again")
             if result.without_request:
-                rows = counted(result.without_request, "row")
-                hint += (f", without {rows} that cannot be sent: correct the input",)
-    raise of_exit_code(result.code)(f"{result.failed:,} of {counted(result.rows, 'row')} failed", hint=hint)
+                without = counted(result.without_request, "row")
+                hint += (f", without {without} that cannot be sent: correct the input",)
+    raise of_exit_code(result.tally.exit_code)(f"{failures:,} of {counted(rows, 'row')} failed", hint=hint)

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli import errors
 from xapi_cli.errors import ExpectationFailed, XapiError
-from xapi_cli.features.batch.results import Result, error_line, response_line
-from xapi_cli.features.each.template import Resolved
+from xapi_cli.features.batch.results import Result, Tally, Task, output_line
 from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.http.retry import retry_after_seconds
 from xapi_cli.http.urls import displayed_without_query
@@ -17,6 +16,7 @@ from xapi_cli.request.status_errors import reason
 from xapi_cli.system.render import counted
 
 if TYPE_CHECKING:
+    from xapi_cli.features.each.template import Source
     from xapi_cli.system.terminal import Terminal
 
 _SHOWN = 20  # failed rows with their own line
@@ -61,14 +61,14 @@ def described(body: bytes, content_type: str) -> str:
 class Output:
     """Write results with *write*, in a *table* if there is one, or as lines of `batch` if they are *full*.
 
-    *reads* is whether a success must be JSON. *reject* gets each row that failed and has a request.
+    *reads* is whether a success must be JSON. *reject* gets the task of each row that failed and has a request.
     """
 
     def __init__(
         self,
         terminal: "Terminal",
         write: Callable[[bytes], object],
-        reject: Callable[[Resolved], None],
+        reject: Callable[[Task], None],
         *,
         reads: bool,
         table: CsvTable | None = None,
@@ -78,7 +78,8 @@ class Output:
         self._reads, self._table, self._is_full = reads, table, is_full
         if table is not None:
             table.write_with = write
-        self.rows = self.failed = self.code = self.without_request = 0
+        self.tally = Tally()
+        self.without_request = 0
         self._others = 0  # successes whose body is not JSON
 
     def add(self, results: list[Result]) -> None:
@@ -87,15 +88,11 @@ class Output:
             self._add(result)
 
     def _add(self, result: Result) -> None:
-        resolved: Resolved = result.task.source
         error, text, value = judge(result, reads=self._reads)
-        if result.error is not None:
-            self.add_failure(resolved, result.error)
-            return
-        self.rows += 1
-        body = result.read()
         if self._is_full:
-            self._write(response_line(result, str(resolved.row.number), body, more=_row(resolved)) + b"\n")
+            row = dumps(result.task.source.row.value).encode("utf-8", "surrogatepass")
+            redact, number = self._terminal.redactor.redact, str(result.task.number)
+            self._write(output_line(result, number, redact, more=b'"row": %s, ' % row) + b"\n")
         elif text and self._table is not None:
             try:
                 self._table.add(value)
@@ -105,18 +102,13 @@ class Output:
             self._write(text.strip().translate(_ONE_LINE).encode("utf-8", "surrogatepass") + b"\n")
         elif error is None and text is None:
             self._others += 1
+        if result.body is not None:
+            result.body.close()
+        self.tally.count(0 if error is None else error.exit_code, "")
         if error is not None:
-            wait = retry_after_seconds(result.headers)
-            self._fail(resolved, error.concerning(status=result.status, retry_after=wait))
-
-    def add_failure(self, resolved: Resolved, error: XapiError) -> None:
-        """Report that the row of *resolved* has no response because of *error*."""
-        self.rows += 1
-        if self._is_full:
-            shown = self._terminal.redactor.redact(str(error))
-            number = resolved.row.number
-            self._write(error_line(number, str(number), error, shown, more=_row(resolved)) + b"\n")
-        self._fail(resolved, error)
+            if result.error is None:
+                error.concerning(status=result.status, retry_after=retry_after_seconds(result.headers))
+            self._fail(result.task, error)
 
     def finish(self) -> ExpectationFailed | None:
         """Write what is left; return the error for a field that no row has."""
@@ -131,25 +123,19 @@ class Output:
             return error
         return None
 
-    def _fail(self, resolved: Resolved, error: XapiError) -> None:
-        self.failed += 1
-        self.code = max(self.code, error.exit_code)
-        if resolved.call is None:
+    def _fail(self, task: Task, error: XapiError) -> None:
+        if task.call is None:
             self.without_request += 1
         else:
-            self._reject(resolved)
-        if self.failed > _SHOWN:
+            self._reject(task)
+        if self.tally.failed > _SHOWN:
             return
         message, about = error.message, dict(error.context)
-        if resolved.call is not None:
-            method, url = resolved.call.method, displayed_without_query(resolved.call.url)
+        if task.call is not None:
+            method, url = task.call.method, displayed_without_query(task.call.url)
             about, where = {"method": method, "url": url, **about}, f"{method} {url}"
             rest = message.removeprefix(f"{where} ")  # a 401 is reported with it
             message = f"{where} {rest}" if rest.startswith("responded with") else f"{where}: {rest}"
-        row = resolved.row
-        failure = type(error)(f"row {row.number:,} (line {row.line:,}): {message}", hint=error.hint)
-        self._terminal.fail(failure.concerning(**{**about, "line": row.line}))
-
-
-def _row(resolved: Resolved) -> bytes:
-    return f'"row": {dumps(resolved.row.value)}, '.encode("utf-8", "surrogatepass")
+        source: Source = task.source
+        failure = type(error)(f"row {task.number:,} (line {source.row.line:,}): {message}", hint=error.hint)
+        self._terminal.fail(failure.concerning(**{**about, "line": source.row.line}))

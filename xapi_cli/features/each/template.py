@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from xapi_cli.errors import InvalidLine, UsageError
 from xapi_cli.features.batch import lines
+from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.each.rows import Row
 from xapi_cli.http import urls
 from xapi_cli.http.send import Call
@@ -29,17 +30,14 @@ _SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 _IN_MEMORY = 10 * 2**20  # bytes of the resolved requests
 
 Parts = list[str | tuple[str]]  # of a text; a tuple has the name of a placeholder
-ValueOf = Callable[[Row], Any]  # the value of an ITEM for a row
-Resolve = Callable[[lines.Members], Call]
+ValueOf = Callable[[Row], Any]  # the value of a part of the request for a row
 
 
-class Resolved(NamedTuple):
-    """The request for *row* as *text*, a line of `batch`, and as a *call*; or the *error* why it has none."""
+class Source(NamedTuple):
+    """What a result needs of its *row*; *text* is the request as a line of `batch`, "" if it has none."""
 
     row: Row
     text: str = ""
-    call: Call | None = None
-    error: InvalidLine | None = None
 
 
 class Template:
@@ -67,13 +65,20 @@ class Template:
         names: set[str] = set()
         self._base_url = base_url
         self._path = _path_parts(path, names)
-        self._query = [(name, _text(value, names)) for name, value in found.query]
-        self._headers = [
-            (name, None if value is None else _text(value, names, _filled)) for name, value in found.headers
-        ]
-        self._fields = [(field, _field(field, names)) for field in found.fields]
-        self._data = None if data is None else _data(data, names)
         self.method = items.sent_method(method, has_body=found.has_body(data))
+        line: dict[str, Any] = {"id": lambda row: row.number, "method": self.method, "path": self._path_of}
+        query: dict[str, list[str]] = {}
+        for name, text in found.query:
+            query.setdefault(name, []).append(text)
+        if query:
+            line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
+        if found.headers:
+            line["headers"] = {name: text and _text(text, names, _filled) for name, text in found.headers}
+        if data is not None:
+            line["json"] = _data(data, names)
+        elif found.fields:
+            line["json"] = nested_json.build(found.fields)
+        self._line = _value_of(line, names)
         if not names and data is None:
             raise UsageError("there is no placeholder: every row would send the same request", hint=_notation(path))
         self.names = sorted(names - {ROW})
@@ -85,22 +90,7 @@ class Template:
         """Return the line of `batch` for *row*; raises InvalidLine, whose message contains no value."""
         if row.surplus:
             raise InvalidLine("the row has more cells than the header")
-        line = {"id": str(row.number), "method": dumps(self.method), "path": dumps(self._path_of(row))}
-        query: dict[str, list[str]] = {}
-        for name, value in self._query:
-            query.setdefault(name, []).append(value(row))
-        if query:
-            line["query"] = dumps({name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()})
-        if self._headers:
-            headers = {name: None if value is None else value(row) for name, value in self._headers}
-            line["headers"] = dumps(headers)
-        if self._data is not None:
-            line["json"] = dumps(self._data(row))
-        elif self._fields:
-            fields = (Field(field.name, dumps(value(row)), is_json=True) for field, value in self._fields)
-            pieces = nested_json.pieces(nested_json.build(fields))
-            line["json"] = "".join(each if isinstance(each, str) else each.text or "" for each in pieces)
-        return "{" + ", ".join(f'"{name}": {text}' for name, text in line.items()) + "}"
+        return dumps(self._line(row))
 
     def _path_of(self, row: Row) -> str:
         path = ""
@@ -129,41 +119,42 @@ class Template:
         return value[len(prefix) - 1 :] if value.startswith(prefix) else value
 
 
-def resolved(rows: Iterable[Row], template: Template, resolve: Resolve) -> Iterator[Resolved]:
-    """Yield the request for each row, whose call *resolve* makes."""
+def resolved(rows: Iterable[Row], template: Template, resolve: Callable[[lines.Members], Call]) -> Iterator[Task]:
+    """Yield the task of each row; *resolve* makes its call."""
     for row in rows:
+        text, call, failure = "", None, None
         try:
             text = template.line(row)
-            yield Resolved(row, text, resolve(lines.members(text.encode())))
+            call = resolve(lines.members(text.encode()))
         except UnicodeEncodeError:
-            yield Resolved(row, error=InvalidLine("the row has an unpaired surrogate"))
+            failure = InvalidLine("the row has an unpaired surrogate")
         except UsageError as error:
-            yield Resolved(row, error=lines.as_invalid(error))
+            failure = lines.as_invalid(error)
+        yield Task(row.number, call, failure, source=Source(row, text))
 
 
-def all_first(
-    requests: Iterable[Resolved], resolve: Resolve, report: Callable[[Resolved, InvalidLine], None]
-) -> Iterator[Resolved]:
-    """Return all *requests*, from a temporary file; raises UsageError, after *report*, if one has an error."""
-    invalid = 0
+def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None]) -> Iterator[Task]:
+    """Return all *tasks*, from a temporary file; raises UsageError, after *report*, if one has a failure."""
+    import pickle
+
+    count = invalid = 0
     file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - deleted with the iterator
-    for each in requests:
-        if each.error is not None:
+    for task in tasks:
+        count += 1
+        if task.failure is not None:
             invalid += 1
-            report(each, each.error)
+            report([Result(task, task.failure)])
         else:
-            stored = dumps([*map(str, each.row[:2]), each.row.value, each.text])
-            file.write(stored.encode("utf-8", "surrogatepass") + b"\n")
+            pickle.dump(task, file)
     if invalid:
         message = f"{counted(invalid, 'row')} cannot be sent, so nothing was sent"
         raise UsageError(message, hint="correct the input")
 
-    def from_file() -> Iterator[Resolved]:
+    def from_file() -> Iterator[Task]:
         with file:
             file.seek(0)
-            for stored in file:
-                number, line, value, text = loads(stored.decode("utf-8", "surrogatepass"))
-                yield Resolved(Row(int(number), int(line), value), text, resolve(lines.members(text.encode())))
+            for _ in range(count):
+                yield pickle.load(file)  # noqa: S301 - only this process has written it
 
     return from_file()
 
@@ -245,20 +236,24 @@ def _field(field: Field, names: set[str]) -> ValueOf:
         return _text(text, names)
     name = _whole(text.strip())
     if name is None:
-        return _within(_json(text, field.name), names)
+        return _value_of(_json(text, field.name), names)
     names.add(name)
     return lambda row: _json_of(row, name)
 
 
-def _within(value: Any, names: set[str]) -> ValueOf:
-    """Return the JSON *value* with the placeholders in its strings replaced."""
+def _value_of(value: Any, names: set[str]) -> ValueOf:
+    """Return the JSON *value* with the placeholders in its strings and fields replaced."""
+    if callable(value):
+        return value  # type: ignore[no-any-return]  # it is a ValueOf
+    if isinstance(value, Field):
+        return _field(value, names)
     if isinstance(value, str) and not isinstance(value, Number):
         return _text(value, names)
     if isinstance(value, list):
-        elements = [_within(each, names) for each in value]
+        elements = [_value_of(each, names) for each in value]
         return lambda row: [each(row) for each in elements]
     if isinstance(value, dict):
-        members = {name: _within(each, names) for name, each in value.items()}
+        members = {name: _value_of(each, names) for name, each in value.items()}
         return lambda row: {name: each(row) for name, each in members.items()}
     return lambda row: value
 
