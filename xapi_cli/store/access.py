@@ -4,7 +4,8 @@ Keyrings have no time limits, and some crash with many concurrent clients (GNOME
 a healthy one takes as long as one that hangs may take, so only time without progress counts: an access makes progress
 if its thread uses the processor, which a thread that waits for a response does not, or hardly, if it polls. The holder
 of the lock touches its file with each progress. A process waits for the lock as long as it sees that, and no longer
-than its own timeout for a service that does not respond to another one.
+than its own timeout for a service that does not respond to another one. If that one gives up, so do all that wait for
+it: each in turn would wait in vain.
 """
 
 import sys
@@ -21,7 +22,6 @@ T = TypeVar("T")
 
 _MAX_TIME = 100.0  # seconds for one access, whatever its progress
 _WORK = 0.01  # of the time; a thread that uses less of the processor only polls
-_MIN_TIME = 0.5  # seconds for an access that had to wait
 _NOTICE_AFTER = 1.5  # seconds
 _SLICE, _MAX_SLICE = 0.05, 0.1  # of a longer slice, only this counts: this process was stopped, or had no processor
 
@@ -45,9 +45,9 @@ class TimeLimit:
         self._checked = now
         return self._left
 
-    def renew(self, seconds: float | None = None) -> None:
-        """Have the whole timeout left again, or at least *seconds*."""
-        self._left = max(self._left, self._seconds if seconds is None else seconds)
+    def renew(self) -> None:
+        """Have the whole timeout left again."""
+        self._left = self._seconds
 
     def progress(self) -> None:
         """Have the whole timeout left again, because the service has responded."""
@@ -102,7 +102,7 @@ class ExclusiveAccess:
 
     def __init__(self, name: str, options: StoreOptions) -> None:
         self._timeout = max(options.timeout, options.unlock_wait or 0)  # seconds
-        self._lock = options.state.lock_file(name)
+        self._lock, self._timed_out = options.state.lock_file(name), options.state.lock_file(f"{name}.timeout")
         self._on_lock_failure = options.on_lock_failure
         self._failure: Unresponsive | None = None
 
@@ -111,29 +111,37 @@ class ExclusiveAccess:
         """Exclude other processes; yield the time that the access may take. Raises Unresponsive."""
         if self._failure is not None:
             raise self._failure
-        limit, touched = TimeLimit(self._timeout, self._touch), self._lock.modified_at()
+        limit = TimeLimit(self._timeout, self._touch)
+        touched, timed_out = self._lock.modified_at(), self._timed_out.modified_at()
 
         def left() -> float:
             nonlocal touched
+            if self._timed_out.modified_at() != timed_out:
+                return 0
             if (latest := self._lock.modified_at()) != touched:
                 touched = latest
                 limit.renew()
             return limit.left()
 
         with ExitStack() as stack:
+            is_too_late = False
             try:
                 stack.enter_context(locked(self._lock, timeout=left))
-                left()  # the process that has just released the lock may have succeeded
+                is_too_late = left() <= 0  # the process that has just released the lock may have given up
             except LockTimeout:
-                self._failure = Unresponsive("does not respond to another xapi process, which uses it")
-                raise self._failure from None
+                is_too_late = True
             except LockUnavailable as error:
                 self._on_lock_failure(error)
-            limit.renew(_MIN_TIME)
+            if is_too_late:
+                self._failure = Unresponsive("does not respond to another xapi process, which uses it")
+                raise self._failure
+            limit.renew()
             try:
                 yield limit
             except Unresponsive as error:
                 self._failure = error
+                with suppress(OSError):
+                    self._timed_out.mark()
                 raise
             self._touch()
 

@@ -11,7 +11,6 @@ the times, while a logout sets the time, then reads the entries: whichever comes
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -71,9 +70,7 @@ class AccountIndex:
 
     def mark_logout(self, identity: Identity | None) -> None:
         """Let the logins in progress to *identity*, None for all accounts, detect a logout."""
-        mark = self._mark(identity)
-        os.close(mark.open(os.O_WRONLY | os.O_CREAT))
-        mark.touch()
+        self._mark(identity).mark()
 
     def _mark(self, identity: Identity | None) -> StateFile:
         return self._state.lock_file(f"{identity.key if identity else 'all'}.logout")
