@@ -91,8 +91,8 @@ class Context:
         if isinstance(part, Option):
             return self.option(part.setting)
         given = {**self.flags, "profile": profile or self.flags.get("profile")}
-        if part.storage:
-            given["storage"] = part.storage
+        if part.setting:
+            given[part.setting] = part.value
         is_login = part.command.partition(" ")[0] == "login"
         keys = ("profile", "username", "base_url", "storage") if is_login else ("profile",)
         options = [_option(key, value) for key in keys if (value := given.get(key))]

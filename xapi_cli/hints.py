@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
-    """A command without `xapi`; *storage* is the value of its --storage, if it has one."""
+    """A command without `xapi`; *value* is that of its flag of *setting*, if it has one."""
 
     command: str
-    storage: str = ""
+    setting: str = ""
+    value: str = ""
 
     def __str__(self) -> str:
-        return f"`xapi {self.command}{f' --storage {self.storage}' if self.storage else ''}`"
+        return f"`xapi {self.command}{f' {Option(self.setting)} {self.value}' if self.setting else ''}`"
 
 
 class Option(NamedTuple):
@@ -61,7 +62,7 @@ def decoded(value: Any) -> Hint | None:
     """Return the hint that `encoded` returned *value* for; None if it is not one."""
     if isinstance(value, str):
         return value
-    kinds: dict[int, type[Run | Option]] = {2: Run, 1: Option}
+    kinds: dict[int, type[Run | Option]] = {3: Run, 1: Option}
     try:
         return tuple(each if isinstance(each, str) else kinds[len(each)](*map(str, each)) for each in value)
     except (TypeError, KeyError):

@@ -95,10 +95,10 @@ def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize(
-    "argument", ["api.test", "localhost:1", "intranet:80", "api.test:1/v2", "192.0.2.1", "https://api.test"]
+    "argument", ["api.test", "localhost:1", "intranet:80", "api.test:1/v2", "192.0.2.1", "[::1]:1", "https://api.test"]
 )
 def test_a_base_url_argument_needs_no_scheme(xapi: Xapi, argument: str) -> None:
-    scheme = "http" if argument.startswith("localhost") else "https"
+    scheme = "http" if argument in ("localhost:1", "[::1]:1") else "https"
     url = argument if "://" in argument else f"{scheme}://{argument}"
 
     assert xapi("login", argument, "-u", "me").err.startswith(f"xapi: error: no password for me at {url}; ")

@@ -154,7 +154,7 @@ def _redirect_error(response: httpx.Response, url: str, password: str | None = N
     base = target.removesuffix("/x-api/token") if usable else "URL"
     return RedirectError(
         f"the token endpoint {url} redirects to {target}, and a password is not sent after a redirect",
-        hint=f"if you trust it, set the base URL: `xapi login --base-url {base}`",
+        hint=("if you trust it, set the base URL: ", Run("login", "base_url", base)),
     )
 
 

@@ -35,7 +35,7 @@ Status = Literal["pass", "warn", "fail"]
 _COLORS: dict[Status, Name] = {"pass": "good", "warn": "warning", "fail": "error"}
 _INDENT = " " * 16  # width of the status and name columns
 _PACKAGES = ("httpx", "h11", "keyring", "truststore", "typer")
-_USE_FILE: Hint = ("run ", Run("login", "file"))
+_USE_FILE: Hint = ("run ", Run("login", "storage", "file"))
 _CLOCK_TOLERANCE = 60.0  # seconds; an HTTP date has a resolution of one second, and responses take time
 
 

@@ -32,7 +32,9 @@ Url = Annotated[
     typer.Argument(metavar="[URL]", help="Base URL.", show_default=False),
 ]
 
-_HOST = re.compile(r"(?:localhost|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+)|[\w.-]+(?=:\d))(?::\d+)?(?:/.*)?")  # no scheme
+_HOST = re.compile(  # no scheme
+    r"(?:localhost|\[[\dA-Fa-f:.]+\]|(?:[\w-]+\.)+(?:[A-Za-z]{2,}|\d+)|[\w.-]+(?=:\d))(?::\d+)?(?:/.*)?"
+)
 _MAX_LINE = 64 * 1024  # bytes of stdin
 
 

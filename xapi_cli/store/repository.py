@@ -117,7 +117,7 @@ class TokenRepository:
                     self.options.warn(
                         (
                             f"{error.message}; the token is not stored (",
-                            Run("login", "file"),
+                            Run("login", "storage", "file"),
                             ", or XAPI_STORAGE=file for all commands, stores it in a file that only you can read)",
                         )
                     )

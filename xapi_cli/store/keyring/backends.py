@@ -21,7 +21,7 @@ from xapi_cli.tokens import sha256
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
-REMEDY = ("run ", Run("login", "file"), " to store the token in a file")
+REMEDY = ("run ", Run("login", "storage", "file"), " to store the token in a file")
 _SESSION = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_CURRENT_DESKTOP", "XDG_RUNTIME_DIR")
 _MAX_FILE = 1000  # bytes
 
