@@ -30,7 +30,10 @@ _NUMBER = struct.Struct("=i")
 # What the interpreter, the C library and OpenSSL read only at start.
 _READ_AT_START = ("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PYTHON", "TZ")
 _READ_LATER = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
-_IMPORTED_LATER = ["csv", "encodings.ascii", "encodings.utf_8_sig", "httpx", "importlib.metadata", "tomlkit", "tomllib"]
+_IMPORTED_LATER = [
+    "csv", "encodings.ascii", "encodings.utf_8_sig", "httpx", "importlib.metadata", "keyring", "redis", "secretstorage",
+    "tomlkit", "tomllib",
+]  # fmt: skip
 
 
 class Forks:
