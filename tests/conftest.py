@@ -40,11 +40,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _restore_signals()
+    gc.disable()  # until the tests are collected
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _NEEDED:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
     for name in os.environ.keys() - {"XAPI_TESTS_PROGRAM"}:  # the workers of pytest-xdist need it too
         if name.startswith("XAPI_") or name.lower().endswith("_proxy") or name in {"SSL_CERT_FILE", "SSL_CERT_DIR"}:
             del os.environ[name]  # settings of the developer must not affect the tests
+
+
+def pytest_collection_finish() -> None:
+    """Spare what has been collected, which lives until the end, from the garbage collector."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
