@@ -16,7 +16,7 @@ from xapi_cli.http.send import Call
 from xapi_cli.request import items, read_only
 from xapi_cli.request.body.build import JSON
 from xapi_cli.request.body.spool import Text
-from xapi_cli.request.json_values import InvalidValue, JsonReader, Number
+from xapi_cli.request.json_values import InvalidValue, JsonReader, Number, dumps
 from xapi_cli.system.render import UNPAIRED_SURROGATE, printable, shortened
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAX_LINE = 16 * 1024 * 1024  # bytes
 KEYS = ("id", "method", "path", "query", "headers", "json", "data")
+_VERBATIM = ("id", "json")
 _BLOCK = 64 * 1024
-_DIGITS = r"(\d{1,7})"
 
 
 class Line(NamedTuple):
@@ -36,14 +36,8 @@ class Line(NamedTuple):
     data: bytes | None
 
 
-class Member(NamedTuple):
-    """The value of a member of a line, and its JSON text as it was written."""
-
-    value: Any
-    text: str
-
-
-Members = dict[str, Member]
+Members = dict[str, Any]
+"""The values of the members of a line; of `id` and `json` the JSON text."""
 
 
 class LineReader:
@@ -101,7 +95,7 @@ def blocks(source: BinaryIO) -> Iterator[bytes]:
 
 def parse_shard(text: str) -> tuple[int, int]:
     """Return the numbers in *text*, such as `2/8`; raises UsageError."""
-    match = re.fullmatch(rf"{_DIGITS}/{_DIGITS}", text, re.ASCII)
+    match = re.fullmatch(r"(\d{1,7})/(\d{1,7})", text, re.ASCII)
     number, total = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= total:
         hint = "write I/N, such as 2/8, with I from 1 to N"
@@ -110,7 +104,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def members(data: bytes | None) -> Members:
-    """Return the members of the line *data*, None if it was too long; raises InvalidLine if it is not an object.
+    """Return the members of the line *data*, None if it was too long; raises InvalidLine if they are not usable.
 
     The messages contain no values, because they may be secrets.
     """
@@ -125,17 +119,23 @@ def members(data: bytes | None) -> Members:
         for name in reader.members():
             if name in found:
                 raise InvalidLine(f"the field {shortened(name, 60)!r} appears twice")
-            found[name] = Member(reader.value(), reader.written())
+            value = reader.value()
+            if name not in _VERBATIM:
+                dumps(value).encode()
+            found[name] = reader.written() if name in _VERBATIM else value
         if reader.peek():
             raise InvalidLine("the line has data after its object")
     except InvalidValue as error:
         raise InvalidLine(f"the line is not a JSON object: {error}") from None
+    except UnicodeEncodeError:
+        raise InvalidLine(f"the line {UNPAIRED_SURROGATE}") from None
     return found
 
 
 def ident(found: Members) -> str:
     """Return the JSON text of the id, in one line."""
-    return found["id"].text.replace("\r", " ") if "id" in found else "null"  # only outside strings, as whitespace
+    text: str = found.get("id", "null").replace("\r", " ")  # only outside strings, as whitespace
+    return text
 
 
 def open_input(name: str | None, terminal: "Terminal", stack: ExitStack) -> BinaryIO:
@@ -187,7 +187,7 @@ def call(found: Members, base_url: str) -> Call:
         raise InvalidLine('"json" and "data" cannot be combined')
     body = None
     if "json" in found or "data" in found:
-        body = Text((found["json"].text if "json" in found else _string(found, "data")).encode(), JSON)
+        body = Text((found["json"] if "json" in found else _string(found, "data")).encode(), JSON)
     given = items.method(_string(found, "method")) if "method" in found else None
     query = [(name, text) for name, value in _pairs(found, "query") for text in _parameters(name, value)]
     headers = [_header(name, value) for name, value in _pairs(found, "headers")]
@@ -198,22 +198,14 @@ def call(found: Members, base_url: str) -> Call:
 
 
 def _string(found: Members, key: str) -> str:
-    value = found[key].value
+    value = found[key]
     if not isinstance(value, str) or isinstance(value, Number):
         raise InvalidLine(f'"{key}" is not a string')
-    return _checked(value, key)
-
-
-def _checked(text: str, key: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidLine(f'"{key}" {UNPAIRED_SURROGATE}') from None
-    return text
+    return value
 
 
 def _pairs(found: Members, key: str) -> Iterable[tuple[str, Any]]:
-    value = found[key].value if key in found else {}
+    value = found.get(key, {})
     if not isinstance(value, dict):
         raise InvalidLine(f'"{key}" is not an object')
     return value.items()
@@ -221,13 +213,12 @@ def _pairs(found: Members, key: str) -> Iterable[tuple[str, Any]]:
 
 def _parameters(name: str, value: Any) -> list[str]:
     """Return the values of a query parameter; a list repeats the parameter, a number keeps its notation."""
-    _checked(name, "query")
     texts = []
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, bool):
             texts.append("true" if each else "false")
         elif isinstance(each, str):
-            texts.append(str(_checked(each, "query")))
+            texts.append(str(each))
         else:
             what = "is not a string, number, boolean or list"
             raise InvalidLine(f'"query" has a value for {shortened(name, 60)!r} that {what}')
@@ -238,4 +229,4 @@ def _header(name: str, value: Any) -> Header:
     """Return the header; null removes a default header, like `Name:` on the command line."""
     if value is not None and not isinstance(value, str):
         raise InvalidLine(f'"headers" has a value for {shortened(name, 60)!r} that is not a string or number')
-    return items.checked_header(_checked(name, "headers"), None if value is None else _checked(value, "headers"))
+    return items.checked_header(name, value)

@@ -24,9 +24,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from xapi_cli import errors
 from xapi_cli.errors import BodyTooLarge, ClosedPipe, Interrupted, NetworkError, OutputError, TimeoutExpired, XapiError
@@ -49,7 +49,6 @@ _IN_MEMORY = 256 * 1024  # bytes of a body
 MAX_REPLAYS = 5  # of a request after a 401: tokens may be revoked while many requests are in flight
 _TICK = 0.2  # seconds between two empty lists; Windows handles signals only between two waits
 _OTHER_DESCRIPTORS = 48  # that this process has open besides two for each request: a connection and a body
-_T = TypeVar("_T")
 
 
 class _Stopped(Exception):
@@ -99,13 +98,11 @@ class Runner:
         self._signal: int | None = None
         self._is_interruptible = True
         self._failure: BaseException | None = None
-        self._handlers = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._handlers.close()
         self.stop()
         self._transport.close()  # requests in flight fail; nothing waits for them
 
@@ -116,24 +113,24 @@ class Runner:
         signal, that of *tasks*, or one that is not about a single request, such as StoreError.
         """
         self._tasks = tasks
-        self._handlers.enter_context(signals.graceful_stop(self._on_signal))
-        self._start_thread()
-        while self._open or not self._has_ended:
-            results = self._collect()
-            yield results
-            if results:
-                self._slots.release(len(results))
-            while not self._calls.empty():  # a login can take long: the results before it are consumed first
-                self._perform(*self._calls.get())
-            if self._signal is not None and not isinstance(self._failure, Interrupted):
-                self._failure = Interrupted(self._signal)
-                self.stop()
-                if not self._is_one:
+        with signals.graceful_stop(self._on_signal):
+            self._start_thread()
+            while self._open or not self._has_ended:
+                results = self._collect()
+                yield results
+                if results:
+                    self._slots.release(len(results))
+                while not self._calls.empty():  # a login can take long: the results before it are consumed first
+                    self._perform(*self._calls.get())
+                if self._signal is not None and not isinstance(self._failure, Interrupted):
+                    self._failure = Interrupted(self._signal)
+                    self.stop()
+                    if not self._is_one:
+                        break
+                    self._note_interruption()
+                if self._deadline is not None and time.monotonic() >= self._deadline:
+                    self._expire(self._deadline)
                     break
-                self._note_interruption()
-            if self._deadline is not None and time.monotonic() >= self._deadline:
-                self._expire(self._deadline)
-                break
         yield self._rest()
         if self._failure is not None:
             raise self._failure
@@ -183,7 +180,7 @@ class Runner:
         if is_complete:
             yield from self._tasks
 
-    def in_main(self, action: Callable[[], _T]) -> _T:
+    def in_main(self, action: Callable[[], Any]) -> Any:
         """Call *action* in the main thread, and return its value or raise its exception."""
         if threading.get_ident() == self._main:
             return action()
@@ -193,8 +190,7 @@ class Runner:
         value, error = reply.get()
         if error is not None:
             raise error
-        found: _T = value
-        return found
+        return value
 
     # the main thread
 
