@@ -19,6 +19,7 @@ from tests.support.program import PROGRAM, Xapi, measured
 from tests.support.servers import Server, close, free_port, hang, request, send, serve
 from xapi_cli.features.batch.command import Lines
 from xapi_cli.features.batch.lines import KEYS
+from xapi_cli.features.batch.results import Tally
 
 BUSY = Reply(b'{"message": "too\\nbusy"}', 503, (("Retry-After", "0"), ("Content-Type", "application/json")))
 
@@ -507,6 +508,8 @@ def test_a_post_is_sent_once_if_its_connection_is_lost(xapi: Xapi) -> None:
 
 
 def test_the_progress_shows_the_numbers_of_lines_and_the_remaining_time() -> None:
-    lines = Lines(1000)
-    lines.done, lines.lines, lines.failed = 500, 12_000, 3
+    tally = Tally()
+    tally.lines, tally.failed = 12_000, 3
+    lines = Lines(1000, tally)
+    lines.done = 500
     assert lines.text(lines.started + 10) == "12,000 lines, 1,200/s, 3 failed, 0:10 left"

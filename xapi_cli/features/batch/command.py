@@ -108,10 +108,12 @@ def batch(
     with ExitStack() as stack:
         terminal.write(b"")  # raises if stdout is closed
         source = lines.open_input(file, terminal, stack)
-        progress = _progress(source, terminal, stack)
         stored = None if journal is None else _open_journal(journal, context, shard or "", source, stack)
         rejects = None if failed is None else stack.enter_context(OutputFile(failed))
         output = _Output(context, stored, rejects)
+        progress = Lines(_size_of(source), output.tally)
+        if terminal.shows_progress and not source.isatty():
+            stack.enter_context(terminal.during(progress))
         reader = LineReader(source, selected)
         stops_at = (lambda result: result.code) if fail_fast else None
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=ordered, stops_at=stops_at)
@@ -119,8 +121,8 @@ def batch(
 
         def write(results: list[Result]) -> None:
             output.write(results)
-            if progress is not None:
-                _show(progress, reader.position, output.tally, len(runner.unfinished()))
+            count = output.tally.lines
+            progress.done = reader.position * count // max(1, count + len(runner.unfinished()))
 
         try:
             error = runner.consume(_tasks(reader, stored, resolve), write)
@@ -159,26 +161,19 @@ def _size_of(source: BinaryIO) -> int | None:
 
 
 class Lines(Activity):
-    """The lines of an input of *total* bytes, of which `done` bytes have ended; *failed* of the *lines* failed."""
+    """The lines of an input of *total* bytes, of which `done` bytes have ended, as *tally* counts them."""
 
-    lines = failed = retries = 0
+    def __init__(self, total: int | None, tally: Tally) -> None:
+        super().__init__(total)
+        self._tally = tally
 
     def text(self, now: float) -> str:
         """Return the numbers of lines, their rate and the remaining time."""
-        retries = f", {self.retries:,} retried" if self.retries else ""
-        rate = f"{self.rate(self.lines, now):,.0f}/s"
-        return f"{counted(self.lines, 'line')}, {rate}, {self.failed:,} failed{retries}{self.remaining(now)}"
-
-
-def _progress(source: BinaryIO, terminal: "Terminal", stack: ExitStack) -> Lines | None:
-    if not terminal.shows_progress or source.isatty():
-        return None
-    return stack.enter_context(terminal.during(Lines(_size_of(source))))
-
-
-def _show(progress: Lines, position: int, tally: Tally, in_flight: int) -> None:
-    progress.lines, progress.failed, progress.retries = tally.lines, tally.failed, tally.retries
-    progress.done = position * tally.lines // max(1, tally.lines + in_flight)
+        lines, failed, retries = self._tally.lines, self._tally.failed, self._tally.retries
+        retried = f", {retries:,} retried" if retries else ""
+        return (
+            f"{counted(lines, 'line')}, {self.rate(lines, now):,.0f}/s, {failed:,} failed{retried}{self.remaining(now)}"
+        )
 
 
 # the lines

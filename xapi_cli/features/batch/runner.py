@@ -171,12 +171,12 @@ class Runner:
 
     def unfinished(self) -> list[Task]:
         """Return the tasks that were taken and have no result."""
-        return sorted([*self._dropped, *self._open.values()], key=lambda task: task.number)
+        return [*self._dropped, *self._open.values()]
 
     def unsent(self) -> Iterator[Task]:
         """Yield all tasks that have no result; those that were not taken only if no thread still waits for one."""
         is_complete = self._taking.acquire(timeout=_TICK)
-        yield from self.unfinished()
+        yield from sorted(self.unfinished(), key=lambda task: task.number)
         if is_complete:
             yield from self._tasks
 
