@@ -132,14 +132,14 @@ def _parts(outcome: Outcome) -> list[tuple[list[str], str]]:
     return [(sorted(headers.strip("\r\n").split("\r\n")), content) for headers, _, content in parts]
 
 
-@pytest.mark.parametrize(("args", "out"), [(["-o", "out"], ""), (["-i"], None)])
-def test_head(xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str], out: str | None) -> None:
+@pytest.mark.parametrize("args", [["-o", "out"], ["-i"]])
+def test_head_prints_the_headers(xapi: Xapi, sandbox: Sandbox, tmp_path: Path, args: list[str]) -> None:
     env = bearing(sandbox)
 
     outcome = _run(xapi, _command(xapi, "HEAD", "/x-api/me", *args, env=env), env, tmp_path)
 
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("HTTP/1.1 200 OK\r\n") if out is None else outcome.out == out
+    assert outcome.out.startswith("HTTP/1.1 200 OK\r\n")
     assert list(tmp_path.glob("out")) == []
 
 

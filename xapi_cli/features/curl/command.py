@@ -107,8 +107,8 @@ class _Command:
             words += ["--dump-header", "-"] if self._file else ["--include"]
         if self._options.check_status:
             words.append("--fail" if self._file or self._options.errors_to == "none" else "--fail-with-body")
-        if self._method == "HEAD":  # curl writes the response headers as the body
-            return words if self._options.include else [*words, "--output", "/dev/null"]
+        if self._method == "HEAD":  # both print the headers, and xapi writes no file
+            return words
         return [*words, "--output", shell_quoted(self._file)] if self._file else words
 
     def _transfer_words(self) -> Iterator[str]:
