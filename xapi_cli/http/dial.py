@@ -9,6 +9,7 @@ import errno
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,11 +21,10 @@ import h11
 
 from xapi_cli.errors import NetworkError
 from xapi_cli.http.connection import Connection, Route, Selector
+from xapi_cli.http.error_text import describe_error
 from xapi_cli.http.responses import ResponseParser
 
 if TYPE_CHECKING:
-    import ssl
-
     from xapi_cli.http.proxies import Proxy
     from xapi_cli.http.timeouts import Wait
 
@@ -42,7 +42,7 @@ class Dialer:
     about each connection.
     """
 
-    def __init__(self, tls: "Callable[[], ssl.SSLContext]", trace: Callable[[str], None] | None = None) -> None:
+    def __init__(self, tls: Callable[[], ssl.SSLContext], trace: Callable[[str], None] | None = None) -> None:
         self._create_context = tls
         self._trace = trace
         self._lock = Lock()
@@ -69,7 +69,7 @@ class Dialer:
             self._context = complete
         return self._open(route, complete, wait)
 
-    def _open(self, route: Route, context: "ssl.SSLContext | None", wait: "Wait") -> Connection:
+    def _open(self, route: Route, context: ssl.SSLContext | None, wait: "Wait") -> Connection:
         sock = self._connect(route, wait)
         connection = Connection(sock, route)
         try:
@@ -82,7 +82,7 @@ class Dialer:
             self._trace(f"* connected to {route}" + (f" ({connection.tls})" if connection.tls else ""))
         return connection
 
-    def _tls(self) -> "ssl.SSLContext":
+    def _tls(self) -> ssl.SSLContext:
         with self._lock:
             if self._context is None:
                 self._context = self._create_context()
@@ -99,7 +99,7 @@ class Dialer:
         except OSError as error:
             raise _unreachable(route, error) from error
 
-    def _start_tls(self, connection: Connection, context: "ssl.SSLContext", wait: "Wait") -> None:
+    def _start_tls(self, connection: Connection, context: ssl.SSLContext, wait: "Wait") -> None:
         """Open a tunnel through the proxy, if there is one, and perform the TLS handshake."""
         if connection.route.proxy:
             wait.phase = "proxy"
@@ -108,8 +108,6 @@ class Dialer:
         try:
             connection.start_tls(context, connection.route.host, wait)
         except OSError as error:
-            from xapi_cli.http.error_text import describe_error
-
             reason, hint = describe_error(error)
             raise NetworkError(f"no TLS connection to {connection.route}: {reason}", hint=hint) from error
 
@@ -224,8 +222,6 @@ def _tunnel(connection: Connection, proxy: "Proxy", wait: "Wait") -> None:
 
 
 def _unreachable(route: Route, error: OSError) -> NetworkError:
-    from xapi_cli.http.error_text import describe_error
-
     reason, hint = describe_error(error)
     if route.proxy:
         return NetworkError(f"no connection to the proxy {route.proxy}: {reason}", hint=route.proxy.hint)

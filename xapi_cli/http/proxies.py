@@ -1,9 +1,12 @@
 """Choose the proxy for a server from environment variables, by the same rules as curl."""
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.urls import DEFAULT_PORTS, InvalidURL, host_and_port, with_port
@@ -105,9 +108,6 @@ def _check_scheme(scheme: str) -> None:
 
 def _basic_authorization(user_info: str) -> bytes:
     """Return the value of Proxy-Authorization for the *user_info* of a URL (RFC 7617)."""
-    from base64 import b64encode
-    from urllib.parse import unquote_to_bytes
-
     name, _, password = user_info.partition(":")
     return b"Basic " + b64encode(unquote_to_bytes(name) + b":" + unquote_to_bytes(password))
 
@@ -126,8 +126,6 @@ def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
 def _is_in_network(host: str, network: str) -> bool:
     if "/" not in network:
         return False
-    from ipaddress import ip_address, ip_network
-
     try:
         return ip_address(host) in ip_network(network, strict=False)
     except ValueError:

@@ -31,6 +31,7 @@ import h11
 from xapi_cli.errors import NetworkError, TimeoutExpired, UsageError, XapiError
 from xapi_cli.http.connection import Connection, Route
 from xapi_cli.http.dial import Dialer
+from xapi_cli.http.error_text import CERTIFICATE_REQUIRED, describe_error
 from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
 from xapi_cli.http.messages import RawHeader, Request, Response
 from xapi_cli.http.pool import Pool
@@ -366,8 +367,6 @@ class Exchange:
 
     def _break(self, error: OSError) -> None:
         """Process the failure of the connection; raises NetworkError if the headers of the response are missing."""
-        from xapi_cli.http.error_text import CERTIFICATE_REQUIRED, describe_error
-
         reason, hint = describe_error(error)
         if getattr(error, "reason", None) == CERTIFICATE_REQUIRED:
             self.is_sent = False  # it ends the handshake, which is over for the client: no request was read

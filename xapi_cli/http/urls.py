@@ -7,6 +7,7 @@ because a URL may contain a password before its host and an API key in its query
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from ipaddress import ip_address
 from urllib.parse import quote, urljoin
 
 from xapi_cli.errors import UsageError
@@ -307,8 +308,6 @@ def _port(text: str) -> int | None:
 
 def _address(text: str, problem: str) -> str:
     """Return the IP address *text* in its usual form; raises InvalidURL with *problem* if it is not one."""
-    from ipaddress import ip_address
-
     try:
         return str(ip_address(text))
     except ValueError:
