@@ -61,10 +61,10 @@ def test_success_and_304_are_not_errors(router: Router, status: int) -> None:
     assert status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None) is None
 
 
-def test_the_reason_phrase_is_escaped_and_shortened(router: Router) -> None:
-    reason = b"\x1b[31mno way " + b"x" * 200
-    router.get(f"{BASE}/a").mock(return_value=httpx.Response(400, extensions={"reason_phrase": reason}))
+def test_the_reason_phrase_is_escaped_and_shortened_and_the_reason_read_in_its_charset(router: Router) -> None:
+    phrase, kind = b"\x1b[31mno way " + b"x" * 200, {"Content-Type": "text/plain; charset=ISO-8859-1"}
+    router.get(f"{BASE}/a").mock(return_value=httpx.Response(400, headers=kind, extensions={"reason_phrase": phrase}))
 
-    error = status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None)
+    error = status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None, body=b"caf\xe9")
 
-    assert str(error) == "GET https://api.test/v1/a responded with 400 \\x1b[31mno way " + "x" * 45 + "…"
+    assert str(error) == "GET https://api.test/v1/a responded with 400 \\x1b[31mno way " + "x" * 45 + "…: café"

@@ -250,7 +250,7 @@ class ResponseOutput:
 def _check_not_html(content_type: str, chunks: Iterator[bytes]) -> None:
     """Raise ExpectationFailed, with its title, if the body is a page and not JSON."""
     if "html" in (kind := media_type(content_type)):
-        title = reason(next(chunks, b""), kind)
+        title = reason(next(chunks, b""), content_type.lower())
         raise ExpectationFailed(
             f"the response is {kind}, not JSON" + (f" ({title})" if title else ""),
             hint="check the base URL and the path",

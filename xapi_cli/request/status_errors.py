@@ -11,6 +11,7 @@ from xapi_cli.http import authorization, retry
 from xapi_cli.http.messages import Response
 from xapi_cli.http.send import Call, Outcome
 from xapi_cli.http.urls import displayed_without_query
+from xapi_cli.request.media_types import codec_of
 from xapi_cli.system.render import shortened
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def reason(body: bytes, content_type: str = "") -> str | None:
     """
     if len(body) > _MAX_BODY and "json" in content_type:
         return None
-    text = body[:_MAX_BODY].decode("utf-8", "replace").removeprefix("\ufeff").strip()
+    text = body[:_MAX_BODY].decode(codec_of(content_type) or "utf-8", "replace").removeprefix("\ufeff").strip()
     if not text or "\0" in text:
         return None
     if text[0] in "{[":

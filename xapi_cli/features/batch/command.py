@@ -21,6 +21,7 @@ from xapi_cli.features.batch.results import Result, Tally, Task, output_line
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.http import retry
 from xapi_cli.http.send import Call
+from xapi_cli.request.media_types import media_type
 from xapi_cli.request.status_errors import reason
 from xapi_cli.system.files import OutputFile
 from xapi_cli.system.progress import Activity
@@ -282,7 +283,8 @@ def _reason(line: bytes) -> str:
     """Return the reason of the API in the output *line* of a response."""
     members = json.loads(line)
     body = members["text"] if "text" in members else json.dumps(members.get("json", ""))
-    return reason(body.encode("utf-8", "replace"), members.get("headers", {}).get("content-type", "")) or ""
+    content_type = members.get("headers", {}).get("content-type", "")
+    return reason(body.encode("utf-8", "replace"), media_type(content_type)) or ""
 
 
 # the end
