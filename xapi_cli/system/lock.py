@@ -35,8 +35,8 @@ class LockUnavailable(Exception):
 
 
 @contextlib.contextmanager
-def locked(file: StateFile, *, timeout: float | Callable[[], float]) -> Iterator[None]:
-    """Hold the lock on *file* during a `with` block; create a missing parent directory.
+def locked(file: StateFile, *, timeout: float | Callable[[], float]) -> Iterator[int]:
+    """Hold the lock on *file* during a `with` block, and yield its descriptor; create a missing parent directory.
 
     *timeout* is in seconds, or a function that returns the remaining seconds, which is called at every poll and may
     raise. Raises LockTimeout, or LockUnavailable if the file cannot be locked.
@@ -47,7 +47,7 @@ def locked(file: StateFile, *, timeout: float | Callable[[], float]) -> Iterator
         raise LockUnavailable(file.path, error) from error
     try:
         _wait_for(descriptor, file.path, timeout if callable(timeout) else _countdown(timeout))
-        yield
+        yield descriptor
     finally:
         # a program that another thread is just starting may have a copy of the descriptor
         with contextlib.suppress(OSError):  # it is not locked

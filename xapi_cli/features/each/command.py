@@ -1,8 +1,7 @@
 """`xapi each`: one request for each row of a list."""
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +13,9 @@ from xapi_cli.features.batch.rate import parse_rate
 from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.features.each import listing
+from xapi_cli.features.each import template as templates
 from xapi_cli.features.each.output import Output, judge
 from xapi_cli.features.each.rows import rows
-from xapi_cli.features.each.template import Template, all_first, resolved
 from xapi_cli.hints import Hint, Run
 from xapi_cli.request import items, read_only
 from xapi_cli.request.csv_table import CsvTable, parse_fields
@@ -111,13 +110,13 @@ def each(
     terminal = context.terminal
     _check_combinations(locals())
     given, path, arguments = _request(words or (), method)
-    template = Template(given, path, arguments, header or (), data, base_url=context.base_url)
+    template = templates.parse(given, path, arguments, header or (), data, base_url=context.base_url)
     if context.settings.read_only:
         read_only.check(template.method, (), remedy="add --write")
     resolve = lines.resolver(context)
     reads = template.method in read_only.SAFE
     per_second = None if rate is None else parse_rate(rate)
-    stops_at = (lambda result: judge(result, reads=reads).error) if fail_fast else None
+    stops_at = (lambda result: judge(result, reads=reads)[0]) if fail_fast else None
     with ExitStack() as stack:
         terminal.write(b"")  # raises if stdout is closed
         last_run = None
@@ -126,33 +125,35 @@ def each(
             if last_run is None:
                 return
         file = None if output in (None, "-") or dry_run else stack.enter_context(OutputFile(str(output)))
-        rejects = _Rejects(None if dry_run else failed, stack)
+        rejects = (
+            None if failed is None or dry_run else stack.enter_context(OutputFile(failed, mode=0o600, is_own=True))
+        )
         jobs = jobs or (16 if reads else 1)
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=True, stops_at=stops_at, is_one=True)
         stack.enter_context(runner)
         if list_ is None:
             source = lines.blocks(lines.open_input(from_, terminal, stack))
-            found, date = rows(source, takes_lines=template.takes_lines, needed=template.names, items=items_), ""
+            found, date = rows(source, needed=template.names, items=items_), ""
         else:
             found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
-        tasks = resolved(found, template, resolve)
+        tasks = templates.resolved(found, template, resolve)
         write = terminal.write_text if file is None else file.write
         table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
-        result = Output(terminal, write, rejects.add, reads=reads, table=table, is_full=full)
+        result = Output(terminal, write, rejects, reads=reads, table=table, is_full=full)
         if dry_run:
             _print(terminal, tasks, result)
             return
         if not reads:
-            tasks = all_first(tasks, result.add)
+            tasks = templates.all_first(tasks, result.add)
         error = runner.consume(tasks, result.add)
-        rejects.finish(runner)
+        result.finish_rejects(runner.unsent())
         error = error or result.finish()
         if error is None and not (result.tally.failed and (fail_fast or not partial)):
             if file is not None:
                 file.commit()
             if last_run is not None and (result.tally.failed < result.tally.lines or not result.tally.lines):
                 last_run.write(date)
-    _report(result, error, failed, rejects.count)
+    _report(result, error, failed)
 
 
 # before anything is sent
@@ -187,33 +188,6 @@ def _flag(name: str) -> str:
 # the end
 
 
-class _Rejects:
-    """The file of --failed, if it has a *name*; `count` is the number of requests in it."""
-
-    def __init__(self, name: str | None, stack: ExitStack) -> None:
-        self._file = None if name is None else stack.enter_context(OutputFile(name, mode=0o600, is_own=True))
-        self.count = 0
-
-    def add(self, task: Task) -> None:
-        if self._file is not None and task.call is not None:
-            self.count += 1
-            self._file.write(task.source.text.encode() + b"\n")
-
-    def finish(self, runner: Runner) -> None:
-        """Add the requests that were not sent, and put the file in place; without any, remove it."""
-        if self._file is None:
-            return
-        with suppress(UsageError):  # of the rest of the input
-            for task in runner.unsent():
-                self.add(task)
-        if self.count or self._file.is_direct:
-            self._file.commit()
-        else:
-            self._file.close()
-            with suppress(FileNotFoundError):
-                os.unlink(self._file.name)
-
-
 def _print(terminal: "Terminal", tasks: Iterator[Task], result: Output) -> None:
     """Print the requests instead of sending them."""
     for task in tasks:
@@ -222,10 +196,10 @@ def _print(terminal: "Terminal", tasks: Iterator[Task], result: Output) -> None:
         else:
             result.tally.count(0, "")
             terminal.write(task.source.text.encode() + b"\n")
-    _report(result, None, None, 0)
+    _report(result, None, None)
 
 
-def _report(result: Output, error: XapiError | None, failed: str | None, count: int) -> None:
+def _report(result: Output, error: XapiError | None, failed: str | None) -> None:
     """Raise the error of the run: what has ended it, or the number of rows that failed."""
     rows, failures = result.tally.lines, result.tally.failed
     if error is not None:
@@ -237,7 +211,7 @@ def _report(result: Output, error: XapiError | None, failed: str | None, count: 
     hint: Hint = "see the lines above"
     if failed is not None:
         hint = "correct the input"
-        if count:
+        if result.rejected:
             hint = ("run ", Run(f"batch {pasteable(failed)}"), " to send them again")
             if result.without_request:
                 without = counted(result.without_request, "row")

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,10 +59,7 @@ def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> La
     if not (name and equals and file):
         hint = "name the query parameter, and a file for the time of the last run"
         raise UsageError("--since is not NAME=FILE", hint=hint)
-    other = stack.enter_context(_locked(file, context))
-    if other is not None:
-        where = f"{printable(file)} (process {other})"
-        context.terminal.note(f"another run is in progress for {where}; nothing was sent")
+    if not _lock(file, context, stack):
         return None
     subject = f"{context.base_url} {path}"
     return LastRun(name, file, _time_in(file, subject), subject)
@@ -90,31 +87,28 @@ def _time_in(file: str, subject: str) -> str:
     return text
 
 
-@contextmanager
-def _locked(file: str, context: "Context") -> Iterator[int | None]:
-    """Hold the lock for *file* during a `with` block; yield None, or the process number of the run that holds it.
+def _lock(file: str, context: "Context", stack: ExitStack) -> bool:
+    """Lock *file* until *stack* is closed; return False, after a note, if another run has locked it.
 
     Without a usable state directory there is no lock, and a warning.
     """
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
-    name = f"since-{blake2b(os.fsencode(comparable(file)), digest_size=16).hexdigest()}"
+    name = blake2b(os.fsencode(comparable(file)), digest_size=16).hexdigest()
+    lock_file = context.state_directory.lock_file(f"since-{name}")
     try:
-        descriptor = context.state_directory.lock_file(name).open(os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        context.warn_without_lock(error)
-        yield None
-        return
-    try:
-        if not lock.try_lock(descriptor):
-            found = os.read(descriptor, 20)
-            yield int(found) if found.isdigit() else 0
-            return
+        descriptor = stack.enter_context(lock.locked(lock_file, timeout=0))
         os.ftruncate(descriptor, 0)
         os.write(descriptor, b"%d" % os.getpid())
-        yield None
-    finally:
-        os.close(descriptor)
+    except lock.LockTimeout:
+        owner = ""
+        with suppress(OSError):  # on Windows, the lock prevents reading
+            owner = f" (process {(lock_file.read(limit=20) or b'').decode()})"
+        context.terminal.note(f"another run is in progress for {printable(file)}{owner}; nothing was sent")
+        return False
+    except lock.LockUnavailable as error:
+        context.warn_without_lock(error)
+    return True
 
 
 def fetched(

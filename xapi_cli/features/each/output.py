@@ -1,10 +1,12 @@
 """What `each` writes: the bodies of successes, CSV, or complete lines; and a line on stderr for each failed row."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from xapi_cli import errors
-from xapi_cli.errors import ExpectationFailed, XapiError
+from xapi_cli.errors import ExpectationFailed, UsageError, XapiError
 from xapi_cli.features.batch.results import Result, Tally, Task, output_line
 from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.http.retry import retry_after_seconds
@@ -13,6 +15,7 @@ from xapi_cli.request.csv_table import CsvTable
 from xapi_cli.request.json_values import InvalidValue, dumps, loads
 from xapi_cli.request.media_types import codec_of, media_type
 from xapi_cli.request.status_errors import reason
+from xapi_cli.system.files import OutputFile
 from xapi_cli.system.render import counted
 
 if TYPE_CHECKING:
@@ -23,33 +26,25 @@ _SHOWN = 20  # failed rows with their own line
 _ONE_LINE = str.maketrans("\r\n", "  ")
 
 
-class Judged(NamedTuple):
-    """What a result means: the *error* if its row has failed, else its JSON *text* and *value*.
+def judge(result: Result, *, reads: bool) -> tuple[XapiError | None, str | None, Any]:
+    """Return what *result* means for its row: its error if it has failed, the text and the value of its JSON.
 
-    *text* is "" if there was no body, and None if it is not JSON, which only requests that read must return.
+    The text is "" if there was no body, and None if it is not JSON, which only requests that read must return.
     """
-
-    error: XapiError | None
-    text: str | None = None
-    value: Any = None
-
-
-def judge(result: Result, *, reads: bool) -> Judged:
-    """Return what *result* means for its row."""
     if result.error is not None:
-        return Judged(result.error)
+        return result.error, None, None
     body, content_type = b"".join(result.body or ()), joined_headers(result.headers).get("content-type", "").lower()
     if (failure := errors.of_status(result.status)) is not None:
         why = reason(body, content_type)
-        return Judged(failure(f"responded with {result.status}" + (f": {why}" if why else "")))
+        return failure(f"responded with {result.status}" + (f": {why}" if why else "")), None, None
     if not body.strip():
-        return Judged(None, "")
+        return None, "", None
     try:
         text = body.decode(codec_of(content_type) or "utf-8").removeprefix("\ufeff")
-        return Judged(None, text, loads(text))
+        return None, text, loads(text)
     except (InvalidValue, UnicodeDecodeError):
         shown = described(body, content_type)
-        return Judged(ExpectationFailed(f"the response is {shown}, not JSON") if reads else None)
+        return ExpectationFailed(f"the response is {shown}, not JSON") if reads else None, None, None
 
 
 def described(body: bytes, content_type: str) -> str:
@@ -61,25 +56,26 @@ def described(body: bytes, content_type: str) -> str:
 class Output:
     """Write results with *write*, in a *table* if there is one, or as lines of `batch` if they are *full*.
 
-    *reads* is whether a success must be JSON. *reject* gets the task of each row that failed and has a request.
+    *reads* is whether a success must be JSON. The requests that failed are written to *rejects*, if there is such a
+    file; `rejected` is their number, and `without_request` that of the rows that have failed without one.
     """
 
     def __init__(
         self,
         terminal: "Terminal",
         write: Callable[[bytes], object],
-        reject: Callable[[Task], None],
+        rejects: OutputFile | None,
         *,
         reads: bool,
         table: CsvTable | None = None,
         is_full: bool = False,
     ) -> None:
-        self._terminal, self._write, self._reject = terminal, write, reject
+        self._terminal, self._write, self._rejects = terminal, write, rejects
         self._reads, self._table, self._is_full = reads, table, is_full
         if table is not None:
             table.write_with = write
         self.tally = Tally()
-        self.without_request = 0
+        self.rejected = self.without_request = 0
         self._others = 0  # successes whose body is not JSON
 
     def add(self, results: list[Result]) -> None:
@@ -123,11 +119,28 @@ class Output:
             return error
         return None
 
-    def _fail(self, task: Task, error: XapiError) -> None:
-        if task.call is None:
-            self.without_request += 1
+    def finish_rejects(self, unsent: Iterator[Task]) -> None:
+        """Add the requests that were not sent to the rejects, and put the file in place; without any, remove it."""
+        if self._rejects is None:
+            return
+        with suppress(UsageError):  # of the rest of the input
+            for task in unsent:
+                self._reject(task)
+        if self.rejected or self._rejects.is_direct:
+            self._rejects.commit()
         else:
-            self._reject(task)
+            self._rejects.close()
+            with suppress(FileNotFoundError):
+                os.unlink(self._rejects.name)
+
+    def _reject(self, task: Task) -> None:
+        if self._rejects is not None and task.call is not None:
+            self.rejected += 1
+            self._rejects.write(task.source.text.encode() + b"\n")
+
+    def _fail(self, task: Task, error: XapiError) -> None:
+        self.without_request += task.call is None
+        self._reject(task)
         if self.tally.failed > _SHOWN:
             return
         message, about = error.message, dict(error.context)

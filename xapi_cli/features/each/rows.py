@@ -35,15 +35,14 @@ class Row(NamedTuple):
 def rows(
     blocks: Iterable[bytes],
     *,
-    takes_lines: bool = False,
     needed: Collection[str] = (),
     items: str | None = None,
     list_: str | None = None,
 ) -> Iterator[Row]:
     """Yield the rows in *blocks*, bytes; raises UsageError.
 
-    *takes_lines* is whether a text consists of lines and not of a table. *needed* are the names of the fields that are
-    used. With *items*, the rows are the elements of the array in that field. *list_* is what messages call an input
+    *needed* are the names of the fields that are used; a text without any consists of lines, otherwise it is a table.
+    With *items*, the rows are the elements of the array in that field. *list_* is what messages call an input
     that must be an array, or an object with *items*.
     """
     what = list_ or "the input"
@@ -67,10 +66,10 @@ def rows(
                 yield Row(number, reader.value_line, value)
             if reader.peek():
                 raise InvalidValue("there is more after the array", reader.line)
-        elif takes_lines:
-            yield from _lines(text)
-        else:
+        elif needed:
             yield from _table(text, needed)
+        else:
+            yield from _lines(text)
     except InvalidValue as error:
         raise UsageError(f"line {error.line} of {what} is not valid: {error}") from None
 

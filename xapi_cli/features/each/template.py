@@ -40,83 +40,48 @@ class Source(NamedTuple):
     text: str = ""
 
 
-class Template:
-    """The request *method* for *path*, with the ITEMs *arguments*, *headers* of `-H` and *data* of `-d`.
+class Template(NamedTuple):
+    """A request with placeholders: its *method*, the *names* of the fields that it uses, and its *line* for a row."""
 
-    *base_url* is the one to which links must lead. `names` are those of the fields that are used. Raises UsageError.
+    method: str
+    names: Sequence[str]
+    line: ValueOf
+
+
+def parse(
+    method: str | None, path: str, arguments: Sequence[str], headers: Sequence[str], data: str | None, *, base_url: str
+) -> Template:
+    """Return the request *method* for *path* with the ITEMs *arguments*, *headers* of `-H` and *data* of `-d`.
+
+    *base_url* is the one to which links must lead. Raises UsageError.
     """
-
-    def __init__(
-        self,
-        method: str | None,
-        path: str,
-        arguments: Sequence[str] = (),
-        headers: Sequence[str] = (),
-        data: str | None = None,
-        *,
-        base_url: str,
-    ) -> None:
-        _check_arguments(arguments)
-        found = items.parse(arguments, headers=headers, read=_read_text, check_json=False)
-        if found.uploads:
-            raise UsageError("`each` uploads no files", hint="use `xapi request` for each of them")
-        if data is not None and found.parts:
-            raise UsageError("-d cannot be combined with fields", hint="omit one of them")
-        names: set[str] = set()
-        self._base_url = base_url
-        self._path = _path_parts(path, names)
-        self.method = items.sent_method(method, has_body=found.has_body(data))
-        line: dict[str, Any] = {"id": lambda row: row.number, "method": self.method, "path": self._path_of}
-        query: dict[str, list[str]] = {}
-        for name, text in found.query:
-            query.setdefault(name, []).append(text)
-        if query:
-            line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
-        if found.headers:
-            line["headers"] = {name: text and _text(text, names, _filled) for name, text in found.headers}
-        if data is not None:
-            line["json"] = _data(data, names)
-        elif found.fields:
-            line["json"] = nested_json.build(found.fields)
-        self._line = _value_of(line, names)
-        if not names and data is None:
-            raise UsageError("there is no placeholder: every row would send the same request", hint=_notation(path))
-        self.names = sorted(names - {ROW})
-        if ROW in names and self.names:
-            raise UsageError("{} and the placeholder of a field cannot be combined", hint="use one of them")
-        self.takes_lines = not self.names  # a text has one value in each line
-
-    def line(self, row: Row) -> str:
-        """Return the line of `batch` for *row*; raises InvalidLine, whose message contains no value."""
-        if row.surplus:
-            raise InvalidLine("the row has more cells than the header")
-        return dumps(self._line(row))
-
-    def _path_of(self, row: Row) -> str:
-        path = ""
-        for number, part in enumerate(self._path):
-            if isinstance(part, str):
-                path += part
-            else:
-                text = _filled(row, part[0])
-                path += self._link(text) if number == 0 else quote(text, safe="")
-        if any(segment in (".", "..") for segment in re.split(r"[/\\]", path.partition("?")[0])):
-            raise InvalidLine("the path has a segment . or ..")
-        return path
-
-    def _link(self, value: str) -> str:
-        """Return *value*, a link, as PATH: without the base URL's origin and path prefix."""
-        prefix = f"{self._base_url.removeprefix(urls.root(self._base_url))}/"
-        if value.lower().startswith(("http://", "https://")):
-            rest = urls.after_origin(value, self._base_url)
-            if rest is None:
-                raise InvalidLine("the link leads to another origin")
-            if not rest.startswith(prefix):
-                return value  # beside the base URL
-            value = rest
-        if not value.startswith("/") or value.startswith("//"):
-            raise InvalidLine("the link is neither a path that starts with / nor a URL")
-        return value[len(prefix) - 1 :] if value.startswith(prefix) else value
+    _check_arguments(arguments)
+    found = items.parse(arguments, headers=headers, read=_read_text, check_json=False)
+    if found.uploads:
+        raise UsageError("`each` uploads no files", hint="use `xapi request` for each of them")
+    if data is not None and found.parts:
+        raise UsageError("-d cannot be combined with fields", hint="omit one of them")
+    names: set[str] = set()
+    sent = items.sent_method(method, has_body=found.has_body(data))
+    line: dict[str, Any] = {"id": lambda row: row.number, "method": sent, "path": _path(path, names, base_url)}
+    query: dict[str, list[str]] = {}
+    for name, text in found.query:
+        query.setdefault(name, []).append(text)
+    if query:
+        line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
+    if found.headers:
+        line["headers"] = {name: text and _text(text, names, _filled) for name, text in found.headers}
+    if data is not None:
+        line["json"] = _data(data, names)
+    elif found.fields:
+        line["json"] = nested_json.build(found.fields)
+    value = _value_of(line, names)
+    if not names and data is None:
+        raise UsageError("there is no placeholder: every row would send the same request", hint=_notation(path))
+    fields = sorted(names - {ROW})
+    if ROW in names and fields:
+        raise UsageError("{} and the placeholder of a field cannot be combined", hint="use one of them")
+    return Template(sent, fields, value)
 
 
 def resolved(rows: Iterable[Row], template: Template, resolve: Callable[[lines.Members], Call]) -> Iterator[Task]:
@@ -124,7 +89,9 @@ def resolved(rows: Iterable[Row], template: Template, resolve: Callable[[lines.M
     for row in rows:
         text, call, failure = "", None, None
         try:
-            text = template.line(row)
+            if row.surplus:
+                raise InvalidLine("the row has more cells than the header")
+            text = dumps(template.line(row))
             call = resolve(lines.members(text.encode()))
         except UnicodeEncodeError:
             failure = InvalidLine("the row has an unpaired surrogate")
@@ -201,7 +168,7 @@ def _whole(text: str) -> str | None:
     return None
 
 
-def _path_parts(path: str, names: set[str]) -> Parts:
+def _path(path: str, names: set[str], base_url: str) -> ValueOf:
     parts = _parsed(path, names)
     if not parts:
         raise UsageError("PATH is empty", hint="check for an unset shell variable")
@@ -211,7 +178,35 @@ def _path_parts(path: str, names: set[str]) -> Parts:
             raise UsageError("PATH has a { that is not part of a placeholder", hint=_notation(path))
     if isinstance(parts[0], str) and not parts[0].startswith("/"):
         parts[0] = f"/{parts[0]}"
-    return parts
+
+    def value(row: Row) -> str:
+        text = ""
+        for part in parts:
+            if isinstance(part, str):
+                text += part
+            else:
+                field = _filled(row, part[0])
+                text += quote(field, safe="") if part is not parts[0] else _link(field, base_url)
+        if any(segment in (".", "..") for segment in re.split(r"[/\\]", text.partition("?")[0])):
+            raise InvalidLine("the path has a segment . or ..")
+        return text
+
+    return value
+
+
+def _link(value: str, base_url: str) -> str:
+    """Return *value*, a link, as PATH: without the origin and path prefix of *base_url*."""
+    prefix = f"{base_url.removeprefix(urls.root(base_url))}/"
+    if value.lower().startswith(("http://", "https://")):
+        rest = urls.after_origin(value, base_url)
+        if rest is None:
+            raise InvalidLine("the link leads to another origin")
+        if not rest.startswith(prefix):
+            return value  # beside the base URL
+        value = rest
+    if not value.startswith("/") or value.startswith("//"):
+        raise InvalidLine("the link is neither a path that starts with / nor a URL")
+    return value[len(prefix) - 1 :] if value.startswith(prefix) else value
 
 
 def _notation(path: str) -> str:
