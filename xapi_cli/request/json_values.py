@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 MAX_VALUE = 10 * 2**20  # characters of one value
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SPACE_OR_STRING = re.compile(r'[ \t\r\n]++|("(?:[^"\\]++|\\.)*+")')
-_BLOCK = 65_536
 
 
 class Number(str):
@@ -133,18 +132,16 @@ class JsonReader:
             size = len(self._text) - self._at
             try:
                 value, end = _scan(self._text, self._at)
-                if ends_itself or end < len(self._text) or self._has_ended:
+                if ends_itself or end + len("e+") < len(self._text) or self._has_ended:
                     break
             except RecursionError:
                 raise self._error("the value is nested too deeply") from None
             except json.JSONDecodeError as error:
                 if self._has_ended:
-                    is_cut = error.pos >= len(self._text.rstrip()) or error.msg.startswith("Unterminated")
-                    self._advance(error.pos)
-                    raise self._error("the input ends inside a value" if is_cut else "not valid JSON") from None
-            except StopIteration:
-                if self._has_ended or (size >= _BLOCK):
-                    raise self._error("not valid JSON" if size else "the input ends inside a value") from None
+                    raise self._error_at(error.pos, is_cut=error.msg.startswith("Unterminated")) from None
+            except StopIteration as error:  # no value starts at this position, or what has arrived ends inside it
+                if self._has_ended or error.value + len("-Infinity") <= len(self._text):
+                    raise self._error_at(error.value) from None
             except ValueError as error:  # a constant such as NaN
                 raise self._error(str(error)) from None
             if size > MAX_VALUE:
@@ -209,6 +206,11 @@ class JsonReader:
 
     def _error(self, reason: str) -> InvalidValue:
         return InvalidValue(reason, self.line)
+
+    def _error_at(self, position: int, *, is_cut: bool = False) -> InvalidValue:
+        is_cut = is_cut or position >= len(self._text.rstrip())
+        self._advance(position)
+        return self._error("the input ends inside a value" if is_cut else "not valid JSON")
 
     def _advance(self, end: int) -> None:
         self.line += self._text.count("\n", self._at, end)
