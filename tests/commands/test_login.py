@@ -64,15 +64,9 @@ def test_a_login_stores_its_token_in_the_real_keyring(
 @pytest.mark.parametrize(
     ("args", "env", "message"),
     [
-        ((), {}, "no base URL; give --base-url"),
-        (("--base-url", "api.test"), {}, "no username; give --username"),
         (("--base-url", "http://u:CANARY@api.test"), {}, "--base-url"),
         (("--profile", "a b"), {}, "--profile: 'a b' is not a valid profile name"),
-        (("--timeout", "0"), {}, "--timeout: '0' is not a valid duration"),
-        ((), {"XAPI_TIMEOUT": "soon"}, "XAPI_TIMEOUT: 'soon' is not a valid duration"),
-        (("--remember",), {}, "--remember cannot be used with storage file"),
         (("--remember",), {"XAPI_STORAGE": "none"}, "--remember cannot be used with storage none"),
-        (("CANARY",), {}, "unexpected argument; give the base URL as the argument, or select a profile with -p NAME"),
         (("CANARY@api.test",), {}, "unexpected argument; give an email address with -u"),
         (("me:CANARY", "-u", "me"), {}, ""),
         (("https://me:CANARY@api.test", "-u", "me"), {}, ""),
@@ -81,7 +75,6 @@ def test_a_login_stores_its_token_in_the_real_keyring(
         (("--password", "CANARY"), {}, "unknown option --password; "),
         (("--password=CANARY",), {}, "unknown option --password; "),
         (("--password-command", "'a"), {}, "--password-command: a quote is not closed"),
-        (("--base-url", "a.test", "-u", "me", "--password-stdin"), {}, "--password-stdin: the first line of stdin is"),
     ],
 )
 def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
@@ -94,14 +87,9 @@ def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
     assert "CANARY" not in outcome.err
 
 
-@pytest.mark.parametrize(
-    "argument", ["api.test", "localhost:1", "intranet:80", "api.test:1/v2", "192.0.2.1", "[::1]:1", "https://api.test"]
-)
-def test_a_base_url_argument_needs_no_scheme(xapi: Xapi, argument: str) -> None:
-    scheme = "http" if argument in ("localhost:1", "[::1]:1") else "https"
-    url = argument if "://" in argument else f"{scheme}://{argument}"
-
-    assert xapi("login", argument, "-u", "me").err.startswith(f"xapi: error: no password for me at {url}; ")
+def test_a_base_url_argument_needs_no_scheme(xapi: Xapi) -> None:
+    for argument, url in (("intranet:80", "https://intranet:80"), ("localhost:1", "http://localhost:1")):
+        assert xapi("login", argument, "-u", "me").err.startswith(f"xapi: error: no password for me at {url}; ")
 
 
 def test_the_flags_that_a_profile_can_contain_are_written_to_it(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

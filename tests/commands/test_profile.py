@@ -89,36 +89,27 @@ def test_control_sequences_in_json_are_neutralized_and_the_json_is_equivalent(
     "key, value, line",
     [
         ("base_url", "HTTPS://API.test:443/v1/", 'base_url = "https://api.test/v1"'),
-        ("username", "me@example.com", 'username = "me@example.com"'),
-        ("storage", "file", 'storage = "file"'),
         ("timeout", "10", "timeout = 10"),
-        ("max_time", "2.5", "max_time = 2.5"),
         ("max_time", "1h30m", 'max_time = "1h30m"'),
         ("password_command", "pass 'a b' c", 'password_command = ["pass", "a b", "c"]'),
-        *(("read_only", word, "read_only = true") for word in ("true", "Yes")),
-        *(("read_only", word, "read_only = false") for word in ("OFF", "0")),
+        ("read_only", "Yes", "read_only = true"),
+        ("read_only", "OFF", "read_only = false"),
     ],
 )
 def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, line: str) -> None:
     assert xapi("profile", "set", key, value) == Outcome(0, "", f"xapi: set {key} of profile default\n")
 
     assert config_of(xapi) == f"[profiles.default]\n{line}\n"
-    assert xapi("profile", "list").code == 0
 
 
 @pytest.mark.parametrize(
     "key, value",
     [
-        ("base_url", "ftp://x"),
         ("base_url", "http://u:CANARY@x"),
-        ("username", ""),
         ("username", "a\nb"),
-        ("storage", "cloud"),
         ("timeout", "0"),
-        ("password_command", ""),
         ("ca_bundle", ""),
         ("password", "CANARY"),
-        ("base-url", "x"),
     ],
 )
 def test_an_invalid_key_or_value_exits_with_2_and_changes_nothing(xapi: Xapi, key: str, value: str) -> None:

@@ -25,16 +25,7 @@ def _parts(seen: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("args", "method"),
-    [
-        ([ECHO], "GET"),
-        (["GeT", ECHO], "GET"),
-        ([ECHO, "a=1"], "POST"),
-        ([ECHO, "-d", ""], "POST"),
-        ([ECHO, "a==1", "X-A:1"], "GET"),
-        (["GET", ECHO, "a=1"], "GET"),
-        (["PATCH", ECHO, "-d", "x"], "PATCH"),
-        ([ECHO, "-X", "options"], "OPTIONS"),
-    ],
+    [([ECHO], "GET"), ([ECHO, "-d", ""], "POST"), (["GeT", ECHO, "a=1"], "GET"), ([ECHO, "-X", "options"], "OPTIONS")],
 )
 def test_the_method_defaults_to_get_or_to_post_with_a_body(
     xapi: Xapi, sandbox: Sandbox, args: list[str], method: str
@@ -96,13 +87,10 @@ def test_head_prints_the_headers(xapi: Xapi, sandbox: Sandbox) -> None:
         (["a==1", "b==x y&=/é", "a==2"], {"query": [["a", "1"], ["b", "x y&=/é"], ["a", "2"]]}),
         (["?a=0", "b==1"], {"query": [["a", "0"], ["b", "1"]]}),
         (["a=1", "b=é \"x\""], {"text": '{"a": "1", "b": "é \\"x\\""}'}),
-        (["a:=1.10", "b:=[1e400,null]", "c:=true"], {"text": '{"a": 1.10, "b": [1e400,null], "c": true}'}),
         (["a=@text", "b:=@json"], {"text": '{"a": "zwei\\nZeilen: é\\n", "b": {"b": 1.0}\n}'}),
         (["--form", "a=x y&z", "b=@text"], {"text": "a=x%20y%26z&b=zwei%0AZeilen%3A%20%C3%A9%0A"}),
         (["-d", '{"a" : 1.10}'], {"text": '{"a" : 1.10}'}),
         (["--data", "@json"], {"text": '{"b": 1.0}\n'}),
-        ([r"a\=b=1", r"c\:d=2", r"e\@f=3"], {"text": '{"a=b": "1", "c:d": "2", "e@f": "3"}'}),
-        (["a=https://x.test/?a=b@c", "b="], {"text": '{"a": "https://x.test/?a=b@c", "b": ""}'}),
     ],
 )  # fmt: skip
 def test_items_become_query_headers_and_body(

@@ -107,9 +107,8 @@ def test_the_error_for_a_rejected_request_has_a_hint(xapi: Xapi, args: list[str]
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        ("200 OK", 0), ("201 Created", 0), ("204 No Content", 0), ("304 Not Modified", 0), ("300 Choices", 3),
-        ("302 Found", 3), ("400 No", 4), ("402 Pay", 4), ("403 No", 4), ("404 No", 4), ("418 Tea", 4), ("429 Slow", 4),
-        ("500 No", 5), ("503 No", 5), ("599 No", 5), ("401 No", 10),
+        ("200 OK", 0), ("204 No Content", 0), ("304 Not Modified", 0), ("300 Choices", 3), ("302 Found", 3),
+        ("400 No", 4), ("499 No", 4), ("500 No", 5), ("599 No", 5), ("401 No", 10),
     ],
 )  # fmt: skip
 def test_the_exit_code_follows_the_final_status(xapi: Xapi, status: str, code: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from tests.commands.api import response
 from tests.support.servers import OK, Peer, Server, Step, close, drip, forever, hang, head, request, reset, send
 
 TOKEN = "canary-of-a-good-token"
@@ -51,14 +52,6 @@ class HostileServer(Server):
 
 def codes(*numbers: int) -> Codes:
     return frozenset(numbers)
-
-
-def response(status: str = "200 OK", body: bytes = b"", *headers: str) -> bytes:
-    """Return a complete response; a Content-Length in *headers* replaces the correct one."""
-    lines = [f"HTTP/1.1 {status}", *headers]
-    if not any(line.lower().startswith(("content-length:", "transfer-encoding:")) for line in headers):
-        lines.append(f"Content-Length: {len(body)}")
-    return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape") + body
 
 
 def token(**changed: object) -> bytes:

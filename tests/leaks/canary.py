@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus
 
+from tests.commands.api import response
 from tests.support.servers import Peer, Server
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -85,42 +86,38 @@ class Api(Server):
                 self.logins += request
             else:
                 self.calls += request
-            response = self._grant(request) if at_login else self._respond(request)
-            if response is None:
+            reply = self._grant(request) if at_login else self._respond(request)
+            if reply is None:
                 return
-            peer.sock.sendall(response)
+            peer.sock.sendall(reply)
 
     def _grant(self, request: bytes) -> bytes | None:
         match self.behavior:
             case "rejects":
                 message = json.dumps({"error": PASSWORD.text, "error_description": request.decode()})
-                return _response(f"400 {quote(PASSWORD.text)}", message.encode(), f"X-Said: {PASSWORD.text}")
+                return response(f"400 {quote(PASSWORD.text)}", message.encode(), f"X-Said: {PASSWORD.text}")
             case "redirects":
-                return _response("307 Away", b"", f"Location: {self.elsewhere}/{quote(PASSWORD.text)}")
+                return response("307 Away", b"", f"Location: {self.elsewhere}/{quote(PASSWORD.text)}")
             case "disconnects":
                 return None
             case "sends garbage":
                 message = json.dumps({"access_token": f"{NEW.text}\r\nX: {PASSWORD.text}"})
-                return _response(f"200 {PASSWORD.text}", message.encode())
-        return _response("200 OK", json.dumps({"access_token": NEW.text, "expires_in": 3600}).encode())
+                return response(f"200 {PASSWORD.text}", message.encode())
+        return response("200 OK", json.dumps({"access_token": NEW.text, "expires_in": 3600}).encode())
 
     def _respond(self, request: bytes) -> bytes | None:
         token = OLD.text if OLD.text.encode() in request else NEW.text
         match self.behavior:
             case "rejects" | "sends garbage":
-                return _response("401 Unauthorized", b"no", f"X-Token: {token}")
+                return response("401 Unauthorized", b"no", f"X-Token: {token}")
             case "revokes the token" if token == OLD.text:
-                return _response("401 Unauthorized", b"no")
+                return response("401 Unauthorized", b"no")
             case "redirects":
-                return _response("302 Away", b"away", f"Location: {self.elsewhere}/there")
+                return response("302 Away", b"away", f"Location: {self.elsewhere}/there")
             case "repeats":
-                return _response(
+                return response(
                     f"418 {'x' * 36} {token}", b"no", f"X-Token: {token}", f"Set-Cookie: token={quote(token)}"
                 )
             case "disconnects":
                 return None
-        return _response("200 OK", b'{"ok": true}', "Content-Type: application/json")
-
-
-def _response(status: str, body: bytes, *headers: str) -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]).encode() + body
+        return response("200 OK", b'{"ok": true}', "Content-Type: application/json")
