@@ -28,19 +28,20 @@ def test_only_the_headers_of_the_final_response_are_printed(xapi: Xapi) -> None:
     assert outcome == Outcome(0, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
-def test_verbose_prints_the_headers_on_stderr_without_the_token(xapi: Xapi) -> None:
-    sent = response("200 OK", b"ok", f"X-Echo: {TOKEN}", "Set-Cookie: sid=canary-cookie", "X-Odd: \x1b[31m")
+def test_verbose_prints_headers_and_text_on_stderr_without_the_token(xapi: Xapi) -> None:
+    kind = "Content-Type: text/plain; charset=ISO-8859-1"
+    sent = response("200 OK", b"\xe9", f"X-Echo: {TOKEN}", "Set-Cookie: sid=canary-cookie", "X-Odd: \x1b[31m", kind)
     with Server([request(), send(sent)]) as server:
-        outcome = xapi("request", "/a?api_key=canary-key", "X-Api-Key:canary-own", "-v", env=bearing(server))
+        outcome = xapi("request", "/a?api_key=canary-key", "X-Api-Key:canary-own", "-vv", env=bearing(server))
 
-    assert (outcome.code, outcome.out) == (0, "ok")
+    assert (outcome.code, outcome.out) == (0, "\udce9")
     assert "canary" not in outcome.err
     lines = outcome.err.splitlines()
     assert [line for line in lines if not line.startswith("*")] == [
         "> GET /a?api_key=*** HTTP/1.1", f"> Host: {server.name}", "> X-Api-Key: ***", "> Accept: */*",
-        f"> Accept-Encoding: {ACCEPTED}", f"> User-Agent: xapi/{xapi_cli.__version__}",
-        "> Authorization: Bearer ***", ">",
-        "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", "< Content-Length: 2", "<",
+        f"> Accept-Encoding: {ACCEPTED}", f"> User-Agent: xapi/{xapi_cli.__version__}", "> Authorization: Bearer ***",
+        ">", "< HTTP/1.1 200 OK", "< X-Echo: ***", "< Set-Cookie: ***", "< X-Odd: \\x1b[31m", f"< {kind}",
+        "< Content-Length: 1", "<", "< é",
     ]  # fmt: skip
     assert f"* connected to {server.name}" in lines
 

@@ -81,7 +81,7 @@ class ResponseOutput:
         self.beginning = b""
         source = decoded(response) if body is None else body
         if self.log is not None:
-            source = self.log.recorded(source)
+            source = self.log.recorded(source, response.headers.get("Content-Type"))
         chunks = self._counted(source, is_failure=response.status >= 400)
         if self.record is not None and response.is_success:
             chunks = self.record(chunks, response.headers.get("Content-Type"))

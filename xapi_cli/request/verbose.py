@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from xapi_cli.http import authorization
+from xapi_cli.request.media_types import codec_of
 from xapi_cli.system.redact import Redactor, redact_header, redact_url
 from xapi_cli.system.render import printable
 from xapi_cli.system.style import Name, Style, color_of_status
@@ -44,17 +45,18 @@ class VerboseLog:
         line = f"{request.method} {redact_url(target)} HTTP/1.1"
         self._write_message(">", line, "strong", request.headers.raw)
         if self._bodies and not request.is_login and request.is_replayable:
-            for _ in self.recorded(request.body, ">"):
+            for _ in self.recorded(request.body, request.headers.get("Content-Type"), ">"):
                 pass
 
-    def recorded(self, chunks: Iterable[bytes], prefix: str = "<") -> Iterator[bytes]:
-        """Yield *chunks*, and show them at the end: up to 64 KiB of text."""
+    def recorded(self, chunks: Iterable[bytes], content_type: str, prefix: str = "<") -> Iterator[bytes]:
+        """Yield *chunks*, a body of type *content_type*, and show them at the end: up to 64 KiB of text."""
         kept = bytearray()
         for chunk in chunks:
             kept += chunk[: _MAX_BODY + 1 - len(kept)]
             yield chunk
         try:
-            text = kept[:_MAX_BODY].decode("utf-8", "strict" if len(kept) <= _MAX_BODY else "ignore")
+            errors = "strict" if len(kept) <= _MAX_BODY else "ignore"
+            text = kept[:_MAX_BODY].decode(codec_of(content_type) or "utf-8", errors)
         except UnicodeDecodeError:
             text = "\0"
         if len(kept) > _MAX_BODY:
