@@ -1,6 +1,6 @@
 """`xapi each`: one request for each row of a list."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,6 @@ from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.errors import Interrupted, UsageError, XapiError, of_exit_code
 from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.rate import parse_rate
-from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.features.each import listing
 from xapi_cli.features.each import template as templates
@@ -24,7 +23,6 @@ from xapi_cli.system.render import counted, pasteable
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
-    from xapi_cli.system.terminal import Terminal
 
 Words = Annotated[
     list[str] | None,
@@ -138,20 +136,23 @@ def each(
             found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
         tasks = templates.resolved(found, template, resolve)
         write = terminal.write_text if file is None else file.write
-        table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv else None
+        table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv and not dry_run else None
         result = Output(terminal, write, rejects, reads=reads, table=table, is_full=full)
         if dry_run:
-            _print(terminal, tasks, result)
-            return
-        if not reads:
-            tasks = templates.all_first(tasks, result.add)
+            tasks = (task._replace(call=None) for task in tasks)
+        elif not reads:
+            tasks = templates.all_first(tasks, result.add, stack)
         error = runner.consume(tasks, result.add)
         result.finish_rejects(runner.unsent())
         error = error or result.finish()
         if error is None and not (result.tally.failed and (fail_fast or not partial)):
             if file is not None:
                 file.commit()
-            if last_run is not None and (result.tally.failed < result.tally.lines or not result.tally.lines):
+            if (
+                last_run is not None
+                and not dry_run
+                and (result.tally.failed < result.tally.lines or not result.tally.lines)
+            ):
                 last_run.write(date)
     _report(result, error, failed)
 
@@ -186,17 +187,6 @@ def _flag(name: str) -> str:
 
 
 # the end
-
-
-def _print(terminal: "Terminal", tasks: Iterator[Task], result: Output) -> None:
-    """Print the requests instead of sending them."""
-    for task in tasks:
-        if task.failure is not None:
-            result.add([Result(task, task.failure)])
-        else:
-            result.tally.count(0, "")
-            terminal.write(task.source.text.encode() + b"\n")
-    _report(result, None, None)
 
 
 def _report(result: Output, error: XapiError | None, failed: str | None) -> None:

@@ -29,10 +29,13 @@ _ONE_LINE = str.maketrans("\r\n", "  ")
 def judge(result: Result, *, reads: bool) -> tuple[XapiError | None, str | None, Any]:
     """Return what *result* means for its row: its error if it has failed, the text and the value of its JSON.
 
-    The text is "" if there was no body, and None if it is not JSON, which only requests that read must return.
+    The text is "" if there was no body, and None if it is not JSON, which only requests that read must return. With
+    --dry-run, it is the request.
     """
     if result.error is not None:
         return result.error, None, None
+    if not result.status:
+        return None, result.task.source.text, None
     body, content_type = b"".join(result.body or ()), joined_headers(result.headers).get("content-type", "").lower()
     if (failure := errors.of_status(result.status)) is not None:
         why = reason(body, content_type)

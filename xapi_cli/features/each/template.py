@@ -7,6 +7,7 @@ before placeholders are replaced, so a value is never syntax.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -26,8 +27,8 @@ from xapi_cli.system.render import counted, printable
 ROW = ""  # the name in the placeholder `{}`
 _PLACEHOLDER = re.compile(r'\\\{|\{([^{}":,]*)\}')
 _OTHER_NOTATION = re.compile(r"(?<=[/=])[:$](\w+)|\$\{(\w+)\}|\{\{\s*([\w.]+)\s*\}\}|\{\s*([\w.]+)\s*\}")
-_SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 _IN_MEMORY = 10 * 2**20  # bytes of the resolved requests
+_SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 
 Parts = list[str | tuple[str]]  # of a text; a tuple has the name of a placeholder
 ValueOf = Callable[[Row], Any]  # the value of a part of the request for a row
@@ -100,12 +101,12 @@ def resolved(rows: Iterable[Row], template: Template, resolve: Callable[[lines.M
         yield Task(row.number, call, failure, source=Source(row, text))
 
 
-def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None]) -> Iterator[Task]:
+def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None], stack: ExitStack) -> Iterator[Task]:
     """Return all *tasks*, from a temporary file; raises UsageError, after *report*, if one has a failure."""
     import pickle
 
     count = invalid = 0
-    file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - deleted with the iterator
+    file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
     for task in tasks:
         count += 1
         if task.failure is not None:
@@ -116,14 +117,8 @@ def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None]) -> 
     if invalid:
         message = f"{counted(invalid, 'row')} cannot be sent, so nothing was sent"
         raise UsageError(message, hint="correct the input")
-
-    def from_file() -> Iterator[Task]:
-        with file:
-            file.seek(0)
-            for _ in range(count):
-                yield pickle.load(file)  # noqa: S301 - only this process has written it
-
-    return from_file()
+    file.seek(0)
+    return (pickle.load(file) for _ in range(count))  # noqa: S301 - only this process has written it
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
