@@ -106,7 +106,7 @@ def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None], sta
     import pickle
 
     count = invalid = 0
-    file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))
+    file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the stack closes it
     for task in tasks:
         count += 1
         if task.failure is not None:
