@@ -44,7 +44,7 @@ def test_without_settings_the_hints_explain_how_to_start(xapi: Xapi) -> None:
     assert outcome.err == "xapi: error: 1 of 10 checks failed: profile; follow the hints of the failed checks\n"
 
 
-def test_a_wrong_clock_is_reported(xapi: Xapi) -> None:
+def test_a_wrong_clock_and_a_base_url_without_a_token_endpoint_are_reported(xapi: Xapi) -> None:
     response = b"HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 2015 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
     with Server([request(), send(response)]) as server:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
@@ -54,6 +54,11 @@ def test_a_wrong_clock_is_reported(xapi: Xapi) -> None:
     assert line(outcome, "clock").endswith(
         " ahead of the server's; correct it: xapi uses it to determine whether a token has expired"
     )
+    assert line(outcome, "network") == (
+        f"warn  network   {server.url}/x-api/token responds with 404 Not Found; "
+        "check the base URL, which is the part before /x-api/token"
+    )
+    assert b"authorization" not in server.received[0].lower()
 
 
 def test_the_proxy_in_use_is_named_without_its_password(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -145,17 +150,6 @@ def test_a_keyring_that_works_is_reported(xapi: Xapi, sandbox: Sandbox, shared_g
     assert line(outcome, "password") == "pass  password  remembered in the keyring"
     assert shared_gnome_keyring.count("probe") == 0
     xapi("logout", env=env)
-
-
-def test_a_base_url_without_a_token_endpoint_is_reported(xapi: Xapi) -> None:
-    with Server([request(), send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")]) as server:
-        outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
-
-    assert line(outcome, "network") == (
-        f"warn  network   {server.url}/x-api/token responds with 404 Not Found; "
-        "check the base URL, which is the part before /x-api/token"
-    )
-    assert b"authorization" not in server.received[0].lower()
 
 
 def test_a_token_in_the_environment_needs_no_account_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:

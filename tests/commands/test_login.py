@@ -1,6 +1,5 @@
 """`xapi login` in scripts: its arguments, the sources of the password, and what it stores."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -133,18 +132,13 @@ def test_a_config_file_that_cannot_be_written_is_a_warning(xapi: Xapi, sandbox: 
     ("reply", "code", "hint"),
     [
         (response("308 Moved", b"", "Location: {other}/x-api/token"), 3, "`xapi login --base-url {other}`\n"),
-        (response("302 Found", b"", "Location: http://["), 3, ""),
         (response("400 Bad Request", b'{"error": "invalid_grant"}'), 10, "; check the password in XAPI_PASSWORD, "),
         (response("400 Bad Request", b'{"error": "invalid_scope"}'), 10, ": the password is not the reason"),
         (response("400 No", b"<p>", "Content-Type: text/html"), 10, "; check the base URL, which is the part before"),
         (response("404 Not Found"), 4, "; check the base URL, which is the part before /x-api/token, and then the"),
         (response("429 Too Many", b"", "Retry-After: 7"), 4, "; try again in 7 s"),
-        (response("500 Oops"), 5, "; try again later"),
         (response("200 OK", b"<html>"), 11, "; check the base URL, or whether a proxy or a sign-in page responded"),
-        (response("200 OK", b'{"access_token": "a b"}'), 11, ""),
         (response("200 OK", b'{"acc', "Content-Length: 50"), 11, " to log in again\n"),
-        (response("200 OK", gzip.compress(b"{}", mtime=0)[:-4], "Content-Encoding: gzip"), 11, " to log in again\n"),
-        (b"nonsense\r\n\r\n", 11, ""),
         (b"", 11, ""),
     ],
 )

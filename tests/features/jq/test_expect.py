@@ -63,19 +63,8 @@ def test_the_body_goes_where_it_would_go_without_the_filter(xapi: Xapi, tmp_path
     assert json.loads(meta.read_text())["bytes"] == len(BODY)
 
     with _server() as server:
-        outcome = xapi(
-            "request",
-            "/",
-            "--jq",
-            ".items[].id",
-            "--expect",
-            ".items",
-            "--expect",
-            ".a",
-            "--expect",
-            ".b",
-            env=bearing(server),
-        )
+        expected = [word for text in (".items", ".a", ".b") for word in ("--expect", text)]
+        outcome = xapi("request", "/", "--jq", ".items[].id", *expected, env=bearing(server))
     assert (outcome.code, outcome.out) == (6, "1\n2\n")
     assert "--expect '.a'" in outcome.err
 
@@ -95,7 +84,6 @@ def test_the_data_of_each_event_is_checked(xapi: Xapi) -> None:
 
 INVALID = {
     "a syntax error": (["--expect", ".", "--expect", ".["], "the --expect filter is not valid"),
-    "an empty filter": (["--expect", ""], "the --expect filter is not valid: Top-level program not given"),
     "--paginate": (["--expect", ".", "--paginate"], "--expect cannot be combined with --paginate"),
     "--continue": (["--expect", ".", "--continue", "-o", "f"], "--expect cannot be combined with --continue"),
 }

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import signal
 import threading
 from pathlib import Path
@@ -54,17 +53,6 @@ def test_all_pages_are_requested_on_one_connection_and_each_item_is_a_line(xapi:
 def test_items_are_compact_and_otherwise_as_sent(xapi: Xapi, body: bytes, headers: list[str], expected: str) -> None:
     with PageServer(lambda target: page(body, *headers)) as server:
         assert paginate(xapi, server) == Outcome(0, expected, "")
-
-
-def test_a_terminal_gets_indented_items_without_control_characters(xapi: Xapi) -> None:
-    body = '[{"a": "\u009b31m \u202e"}]'.encode()
-    with (
-        PageServer(lambda target: page(body)) as server,
-        xapi.on_terminal("request", "/", "--paginate", env=bearing(server)) as terminal,
-    ):
-        assert terminal.wait() == 0
-
-    assert '"a": "\\u009b31m \\u202e"\r\n}' in re.sub(r"\x1b\[[0-9;]*[mK]", "", terminal.text)
 
 
 @pytest.mark.parametrize(
