@@ -11,71 +11,16 @@ from xapi_cli.errors import LoginNeeded, TokenRejected
 from xapi_cli.tokens import Token
 
 
-def test_a_stored_token_is_used_without_any_login(world: World) -> None:
-    world.store("old")
-    account = world.account(given=RIGHT)
-
-    assert account.token().access_token == "old"
-    assert (account.source, account.login_reason, world.logins, world.notes) == ("store", None, [], [])
-
-
 def test_a_stored_token_of_unknown_expiry_satisfies_any_min_ttl(world: World) -> None:
     world.store("old", None)
 
     assert world.account(given=RIGHT).token(min_ttl=10**9).access_token == "old"
 
 
-@pytest.mark.parametrize(
-    "left, reason, note",
-    [
-        (None, "missing", "logged in as me@example.com at https://api.test: no stored token"),
-        (timedelta(0), "expired", "logged in as me@example.com at https://api.test: the stored token has expired"),
-    ],
-)
-def test_without_a_usable_token_it_logs_in_and_reports_the_reason(
-    world: World, left: timedelta | None, reason: str, note: str
-) -> None:
-    if left is not None:
-        world.store("old", left)
-    account = world.account(given=RIGHT)
-
-    assert account.token().access_token == account.token().access_token == "token1"
-    assert (account.source, account.login_reason, world.logins, world.notes) == ("login", reason, [RIGHT], [note])
-    assert world.stored == "token1"
-
-
-def test_a_token_with_too_little_time_left_is_renewed_once(world: World) -> None:
-    world.store("old", timedelta(minutes=59))
-    world.lifetime = timedelta(minutes=30)
-    account = world.account(given=RIGHT)
-
-    assert account.token(min_ttl=3600).access_token == "token1"
-    assert (account.login_reason, world.logins) == ("short", [RIGHT])
-
-
 def test_a_token_with_just_enough_time_left_is_not_renewed(world: World) -> None:
     world.store("old", timedelta(hours=1))
 
     assert world.account(given=RIGHT).token(min_ttl=3600).access_token == "old"
-
-
-def test_fresh_requests_a_new_token_even_if_the_old_one_is_valid(world: World) -> None:
-    world.store("old")
-    account = world.account(given=RIGHT)
-
-    assert account.token(fresh=True).access_token == "token1"
-    assert account.login_reason == "fresh"
-
-
-def test_after_a_401_it_logs_in(world: World) -> None:
-    old = world.store("old")
-    account = world.account(given=RIGHT)
-
-    newer = account.renew(old)
-    assert newer is not None
-    assert (newer.access_token, account.login_reason, account.token()) == ("token1", "rejected", newer)
-    assert account.is_fresh(newer)
-    assert world.logins == [RIGHT]
 
 
 def test_after_a_401_a_newer_token_in_the_store_is_used_instead_of_a_login(world: World) -> None:

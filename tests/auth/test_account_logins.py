@@ -44,17 +44,6 @@ def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_
     assert world.questions == []
 
 
-def test_without_any_source_the_error_has_a_remedy(world: World) -> None:
-    with pytest.raises(LoginNeeded) as caught:
-        world.account().token()
-
-    assert str(caught.value) == (
-        "not logged in as me@example.com at https://api.test: no stored token, and no password source is available;"
-        " run `xapi login`, or set XAPI_PASSWORD or the profile's password_command,"
-        " or store the password with --storage keyring or helper"
-    )
-
-
 def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: World) -> None:
     for _ in range(3):
         with pytest.raises(LoginRefused):
@@ -64,25 +53,6 @@ def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: Wor
     assert world.logins == ["wrong"]
 
     assert world.account(given=RIGHT).token().access_token == "token2"
-
-
-def test_an_explicit_login_always_makes_an_attempt(world: World) -> None:
-    for _ in range(2):
-        with pytest.raises(LoginRefused):
-            world.account().log_in("wrong", remember=None, origin="it")
-
-    assert world.logins == ["wrong", "wrong"]
-    with pytest.raises(LoginRefused, match="not sent again"):
-        world.account(given="wrong").token()
-
-
-def test_a_rejected_login_leaves_the_stored_record_unchanged(world: World) -> None:
-    world.store("old")
-
-    with pytest.raises(LoginRefused):
-        world.account().log_in("wrong", remember=None, origin=TYPED)
-
-    assert world.stored == "old"
 
 
 def log_out(world: World) -> None:

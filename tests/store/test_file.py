@@ -1,6 +1,5 @@
-"""The file store with unusual umasks, failing disks and kill -9."""
+"""The file store with failing disks and kill -9."""
 
-import stat
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,6 @@ def ended(process: Process) -> list[str]:
 @pytest.fixture
 def file(state: Path) -> Path:
     return state / "tokens" / f"{ME.key}.json"
-
-
-@pytest.mark.parametrize("umask", ["0", "0o022"])
-def test_file_and_directories_are_private_with_any_umask(run: Run, state: Path, file: Path, umask: str) -> None:
-    ended(run(f"os.umask({umask}); {WRITE}; assert store('file').read(ME)"))
-
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (state, file.parent, file)] == [0o700, 0o700, 0o600]
-    assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_file_that_cannot_be_read_is_an_error(opened: Open, file: Path) -> None:
@@ -81,24 +72,6 @@ def test_kill_9_leaves_the_old_record_or_the_new_one_and_a_logout_removes_the_re
     assert store.read(ME) in (OLD, NEW)
     assert store.delete(ME) is True
     assert list(file.parent.iterdir()) == []
-
-
-def test_concurrent_readers_get_complete_records(run: Run, opened: Open) -> None:
-    store = opened("file")
-    store.write(ME, Record(Token("0" * 5000)))
-    code = "s = store('file')\nwhile True:\n for n in '123': s.write(ME, Record(Token(n * 5000))); print(flush=True)"
-    writers = [run(code) for _ in range(3)]
-    for writer in writers:
-        assert writer.stdout is not None
-        writer.stdout.readline()  # it has begun to write
-    for _ in range(200):
-        record = store.read(ME)
-        assert record is not None
-        assert (len(record.token.access_token), len(set(record.token.access_token))) == (5000, 1)
-    for writer in writers:
-        assert writer.poll() is None
-        writer.kill()
-        writer.communicate()
 
 
 def test_reading_and_deleting_create_no_files(opened: Open, state: Path) -> None:

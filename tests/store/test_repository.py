@@ -11,7 +11,6 @@ from tests.support.keyrings import fake_keyrings
 from xapi_cli.errors import StoreError
 from xapi_cli.hints import text
 from xapi_cli.store.deletion import delete_everywhere, delete_passwords_elsewhere
-from xapi_cli.store.index import AccountIndex, KnownStore
 from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.protocol import StoreOptions
 from xapi_cli.store.repository import TokenRepository
@@ -88,57 +87,11 @@ def test_a_probe_requires_a_keyring_that_stores_items(opened: Open, storage: str
         opened(storage, "Missing").probe()
 
 
-def test_a_logout_deletes_from_every_store_in_which_the_account_is_known(opened: Open) -> None:
-    _session(opened("file")).write(RECORD)
-    _session(opened("keyring")).write(Record(Token("second"), "password"))
-
-    assert delete_everywhere(opened("none")) is True
-
-    assert (opened("file").read(), opened("keyring").read()) == (None, None)
-    assert delete_everywhere(opened("none")) is False
-
-
-def test_an_undeletable_record_stays_in_the_index_and_the_rest_is_deleted(
-    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _session(opened("keyring", "Raising")).write(RECORD)
-    _session(opened("file")).write(RECORD)
-
-    monkeypatch.setenv("FAKE_KEYRING_RAISES", "OSError")
-    with pytest.raises(StoreError, match=r"^the keyring \(.*fake_keyrings.Raising\): deleting from the keyring failed"):
-        delete_everywhere(opened("auto", "Raising"))
-    monkeypatch.delenv("FAKE_KEYRING_RAISES")
-
-    known = AccountIndex(StateDirectory(tmp_path / "state"))
-    backend = "tests.support.keyrings.fake_keyrings.Raising"
-    assert known.accounts() == [ME]
-    assert known.stores(ME) == [KnownStore("keyring", {"PYTHON_KEYRING_BACKEND": backend})]
-    assert opened("file").read() is None
-    assert delete_everywhere(opened("auto", "Raising")) is True
-
-
 def test_a_logout_ignores_a_missing_keyring_without_known_records(opened: Open, warnings: list[str]) -> None:
     _session(opened("file")).write(RECORD)
 
     assert delete_everywhere(opened("auto", "Missing")) is True
     assert warnings == []
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
-def test_an_unusable_state_directory_is_an_error_with_file_and_a_warning_with_keyring(
-    opened: Open, tmp_path: Path, warnings: list[str]
-) -> None:
-    (tmp_path / "state").write_text("a file where the directory should be")
-
-    repository = opened("keyring")
-    repository.read()
-    session = _session(repository)
-    session.begin()
-    assert session.write(RECORD)
-    assert opened("keyring").read() == RECORD
-    assert {"Not a directory" in text for text in warnings} == {True}
-    with pytest.raises(StoreError):
-        _session(opened("file")).write(RECORD)
 
 
 def test_a_logout_finds_what_a_killed_login_has_written(opened: Open, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.program import Process, Xapi
-from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
+from xapi_cli.features.sandbox import MASTER, MEMBER
 
 
 def assignments_of(process: Process) -> dict[str, str]:
@@ -68,14 +68,3 @@ def test_signals_stop_the_sandbox(xapi: Xapi, number: signal.Signals, code: int)
     assert process.wait() == code
     assert process.stderr
     assert b"Traceback" not in process.stderr.read()
-
-
-def test_a_port_in_use_exits_with_2(xapi: Xapi, sandbox: Sandbox) -> None:
-    port = sandbox.base_url.rpartition(":")[2]
-
-    result = xapi("sandbox", "--port", port)
-    assert (result.code, result.out, result.err) == (
-        2,
-        "",
-        f"xapi: error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port\n",
-    )
