@@ -74,12 +74,13 @@ def test_a_login_stores_its_token_in_the_real_keyring(
         (("--password", "CANARY"), {}, "unknown option --password; "),
         (("--password=CANARY",), {}, "unknown option --password; "),
         (("--password-command", "'a"), {}, "--password-command: a quote is not closed"),
+        (("--base-url=a.test", "-u", "me", "--password-stdin"), {}, "--password-stdin: the first line of stdin is e"),
     ],
 )
 def test_invalid_usage_is_reported_in_one_line_and_nothing_is_sent(
     xapi: Xapi, args: tuple[str, ...], env: Environ, message: str
 ) -> None:
-    outcome = xapi("login", *args, env=env)
+    outcome = xapi("login", *args, env=env, input="\n")
 
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert outcome.err.startswith(f"xapi: error: {message}"), outcome.err

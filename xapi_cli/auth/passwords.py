@@ -127,6 +127,8 @@ def prompt_until_accepted(
 def described(origin: str, password: str) -> str:
     """Return *origin*, with what is in *password* although it was probably not meant to be, such as a line break."""
     if (found := next((each for each in password if not each.isprintable()), None)) is not None:
+        if "\udc80" <= found <= "\udcff":  # a byte (PEP 383)
+            return f"{origin}, which is not UTF-8"
         return f"{origin}, which contains the invisible character U+{ord(found):04X}"
     return f"{origin}, which begins or ends with a space" if password != password.strip() else origin
 

@@ -227,7 +227,7 @@ def _password_from_stdin(context: "Context") -> str:
     except OSError as error:
         raise UsageError(f"--password-stdin: stdin cannot be read: {error.strerror}") from error
     if len(line) > _MAX_LINE or not (password := first_line(line)):
-        problem = "longer than 64 KiB" if line else "empty"
+        problem = "longer than 64 KiB" if len(line) > _MAX_LINE else "empty"
         raise UsageError(f"--password-stdin: the first line of stdin is {problem}", hint="pipe the password into it")
     return password
 
