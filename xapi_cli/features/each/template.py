@@ -25,7 +25,7 @@ from xapi_cli.request.json_values import InvalidValue, Number, dumps, loads, loo
 from xapi_cli.system.render import counted, printable
 
 ROW = ""  # the name in the placeholder `{}`
-_PLACEHOLDER = re.compile(r'\\\{|\{([^{}":,]*)\}')
+_PLACEHOLDER = re.compile(r'\\\{|\{((?!\s)[^{}":,]*(?<!\s))\}')  # or an escaped brace
 _OTHER_NOTATION = re.compile(r"(?<=[/=])[:$](\w+)|\$\{(\w+)\}|\{\{\s*([\w.]+)\s*\}\}|\{\s*([\w.]+)\s*\}")
 _IN_MEMORY = 10 * 2**20  # bytes of the resolved requests
 _SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
@@ -139,20 +139,14 @@ def _read_text(path: str) -> str:
 
 
 def _parsed(text: str, names: set[str]) -> Parts:
-    """Return the parts of *text*; an escaped brace is a separate part."""
     parts: Parts = []
     at = 0
     for found in _PLACEHOLDER.finditer(text):
-        name = found[1]
-        if name is None:
-            parts += [text[at : found.start()], "{"]
-        elif name == name.strip():
-            parts += [text[at : found.start()], (name,)]
-            names.add(name)
-        else:
-            continue
+        parts += [text[at : found.start()], "{" if found[1] is None else (found[1],)]
         at = found.end()
-    return [part for part in [*parts, text[at:]] if part]
+    parts.append(text[at:])
+    names.update(part[0] for part in parts if not isinstance(part, str))
+    return [part for part in parts if part]
 
 
 def _whole(text: str) -> str | None:
@@ -167,10 +161,8 @@ def _path(path: str, names: set[str], base_url: str) -> ValueOf:
     parts = _parsed(path, names)
     if not parts:
         raise UsageError("PATH is empty", hint="check for an unset shell variable")
-    for part in parts:
-        # a brace that was escaped is a part of its own
-        if isinstance(part, str) and "{" in part and (part != "{" or "\\{" not in path):
-            raise UsageError("PATH has a { that is not part of a placeholder", hint=_notation(path))
+    if "{" in _PLACEHOLDER.sub("", path):
+        raise UsageError("PATH has a { that is not part of a placeholder", hint=_notation(path))
     if isinstance(parts[0], str) and not parts[0].startswith("/"):
         parts[0] = f"/{parts[0]}"
 
