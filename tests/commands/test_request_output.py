@@ -121,16 +121,19 @@ def test_responses_that_are_written_to_the_file(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out"]
 
 
-@pytest.mark.parametrize(("flag", "name"), combined(["-o", "--meta"], ["missing/out", "directory", ""]))
+@pytest.mark.parametrize(
+    ("flag", "name"), [*combined(["-o", "--meta"], ["out", "/missing/out", "/", ""]), ("--continue -o", "out")]
+)
 def test_an_unwritable_file_exits_with_14_before_anything_is_sent(
     xapi: Xapi, tmp_path: Path, flag: str, name: str
 ) -> None:
-    (tmp_path / "directory").mkdir()
+    directory, argv = tmp_path / "deleted", ("sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", str(PROGRAM))
+    directory.mkdir()
     with Server([request(), send(OK)]) as server:
-        outcome = xapi("request", "/", flag, name, env=bearing(server), cwd=tmp_path)
-
-    assert (outcome.code, outcome.out, server.received) == (14, "", [])
-    assert outcome.err.startswith(f"xapi: error: {name or 'a file without a name'} cannot be written: ")
+        process = xapi.start("request", "/", *flag.split(), name, env=bearing(server), cwd=directory, argv=argv)
+        out, err = process.communicate()
+    assert (process.returncode, out, server.received) == (14, b"", [])
+    assert err.decode().startswith(f"xapi: error: {name or 'a file without a name'} cannot be written: ")
 
 
 @dataclass

@@ -137,7 +137,6 @@ class Replacement:
 
     def __init__(self, name: str | Path, *, mode: int = 0o666, is_own: bool = False, sync: bool = False) -> None:
         self.name, self._mode, self._is_own, self._sync = str(name), mode, is_own, sync
-        self._target = os.path.realpath(name)  # a symbolic link stays
         self.is_direct = False  # whether the target is not a regular file
         self._new: str | None = None  # the path of the new file, if it has one
 
@@ -145,6 +144,7 @@ class Replacement:
         """Open the new file; a failure needs no cleanup."""
         if not os.path.basename(self.name):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        self._target = os.path.realpath(self.name)  # a symbolic link stays
         old, number = _status(self.name), _STREAMS.get(self.name)
         if number is not None or (old is not None and not stat.S_ISREG(old.st_mode)):
             descriptor = os.open(self.name, os.O_WRONLY) if number is None else os.dup(number)

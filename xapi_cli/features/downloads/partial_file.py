@@ -51,8 +51,6 @@ class PartialFile:
         self.name = name
         self.count = 0  # bytes in the part
         self.discarded = ""  # what was found and cannot be continued, for a note
-        self._target = os.path.realpath(name)  # a symbolic link stays
-        self._part, self._record = f"{self._target}.part", f"{self._target}.part.json"
         self._source, self._salt = source, os.urandom(16).hex()
         self._version = ""  # of the part; without it, the download cannot be resumed
         self._total: int | None = None  # the size of the whole file, if a range has declared it
@@ -66,6 +64,8 @@ class PartialFile:
         part that belongs to another request will be overwritten.
         """
         with writing(self.name):
+            self._target = os.path.realpath(self.name)  # a symbolic link stays
+            self._part, self._record = f"{self._target}.part", f"{self._target}.part.json"
             mode = 0o666
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(os.stat(self.name).st_mode):
