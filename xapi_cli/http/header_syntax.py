@@ -10,11 +10,6 @@ Header = tuple[str, str | None]  # a name and a value; None removes a default he
 # In bytes, with informational responses; also the limit for each chunk header line and for all trailers.
 MAX_HEADER_SIZE = 100_000
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
-_TOKEN = TOKEN.encode()
-FIELD_LINE = re.compile(
-    rb"(" + _TOKEN + rb"):[ \t]*"
-    rb"([\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|)[ \t]*\r\n"
-)
 LAST_CHUNK = b"0\r\n\r\n"
 TLS_RECORDS = (b"\x14", b"\x15", b"\x16")  # what begins with one of these bytes is TLS, not HTTP
 REFUSED_METHODS = {"CONNECT": "it opens a tunnel", "TRACE": "its response returns the token"}  # and why

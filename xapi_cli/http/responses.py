@@ -19,10 +19,10 @@ from xapi_cli.errors import RESEND, NetworkError
 from xapi_cli.http.header_syntax import MAX_HEADER_SIZE, TLS_RECORDS
 
 CLOSED = "connection closed by the server"
+BLANK_LINE = re.compile(rb"\n\r?\n")
 _VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
 _VERSION_LENGTH = len(_VERSIONS[0])
 _HTTP2 = (b"\x00", b"\x00\x00")  # how a server begins that supports only HTTP/2: with the length of a frame
-_BLANK_LINE = re.compile(rb"\n\r?\n")
 _CHUNK_HEADER = re.compile(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;[^\r\n]*)?\r\n")  # int() also accepts a sign and underscores
 _DESCRIPTIONS = {  # better ones than the messages of h11
     "Received server _SWITCH_UPGRADE event without a pending proposal": "a switch to another protocol",
@@ -58,7 +58,7 @@ class ResponseParser:
         self._buffer = bytearray()  # of the status line and headers
         self._searched = 0  # the buffer has no blank line before this position
         self._header_size = 0
-        self._chunks: _ChunkFraming | None = None
+        self._chunks: ChunkFraming | None = None
         self._end: str | None = None  # why no more data will arrive
         self._error: str | None = None  # what is invalid in the body
 
@@ -147,7 +147,7 @@ class ResponseParser:
         self._buffer += data
         while self.head is None:
             self._check_start()
-            blank = _BLANK_LINE.search(self._buffer, self._searched)
+            blank = BLANK_LINE.search(self._buffer, self._searched)
             size = self._header_size + (blank.end() if blank else len(self._buffer) + 1)
             if size > MAX_HEADER_SIZE:
                 raise self._invalid(f"status line and headers of more than {MAX_HEADER_SIZE:,} bytes")
@@ -188,18 +188,22 @@ class ResponseParser:
         assert isinstance(event, h11.Response)  # noqa: S101 - h11 returns no other event for complete headers
         self.head = ResponseHead(event)
         if b"transfer-encoding" in self.head.headers:
-            self._chunks = _ChunkFraming()
+            self._chunks = ChunkFraming()
 
     def _invalid(self, error: str, hint: str | None = None) -> NetworkError:
         problem = f"the response from {self._sender} is not valid HTTP ({error})"
         return NetworkError(problem, hint=hint or "check the host and port of the base URL", headers_received=True)
 
 
-class _ChunkFraming:
-    """Read the framing of a chunked body: the data of each block becomes one chunk, and trailers stay as they are."""
+class ChunkFraming:
+    """Read the framing of a chunked body: the data of each block becomes one chunk, and trailers stay as they are.
 
-    def __init__(self) -> None:
+    *header* matches the line before a chunk, and its first group the length.
+    """
+
+    def __init__(self, header: re.Pattern[bytes] = _CHUNK_HEADER) -> None:
         self.error: str | None = None
+        self._header = header
         self._line = bytearray()  # an incomplete chunk header or trailer
         self._chunk_rest = 0  # bytes of the chunk that have not arrived
         self._chunk_end = b""  # bytes that must follow it
@@ -236,7 +240,7 @@ class _ChunkFraming:
 
     def _read_line(self, data: bytes, at: int, lines: list[bytes]) -> int:
         """Process the line at *at*, add what h11 receives in its place to *lines*, and return where it ends."""
-        header = None if self._line or self._trailers is not None else _CHUNK_HEADER.match(data, at)
+        header = None if self._line or self._trailers is not None else self._header.match(data, at)
         if header is not None and header.end() - at <= MAX_HEADER_SIZE and self._begin_chunk(header):
             return header.end()
         end = data.find(b"\n", at) + 1 or len(data)
@@ -260,7 +264,7 @@ class _ChunkFraming:
             self._trailers += len(line)
             self._has_ended = line == b"\r\n"
             return line
-        header = _CHUNK_HEADER.fullmatch(line)
+        header = self._header.fullmatch(line)
         if header is None:
             self.error = "illegal chunk header"
         elif not self._begin_chunk(header):

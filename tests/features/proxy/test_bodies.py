@@ -1,20 +1,17 @@
-"""Endless and slow bodies through `xapi proxy`: constant memory, and no time limit but that of each wait."""
+"""Endless bodies through `xapi proxy` take constant memory."""
 
 import socket
 import threading
-import time
-from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.commands.api import bearing
 from tests.features.proxy.running import Proxy, proxy
 from tests.support.program import Xapi
-from tests.support.servers import OK, Peer, Server, drip, forever, hang, head, request, send, wait_for
+from tests.support.servers import OK, Peer, Server, forever, hang, head, request, send, wait_for
 
 BLOCK = b"x" * 65_536
-SIZE = 64 * 2**20  # bytes that are read of an endless body
+SIZE = 32 * 2**20  # bytes that are read of an endless body
 MOST = 16 * 2**20  # bytes
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -92,34 +89,3 @@ def test_an_endless_request_takes_constant_memory(xapi: Xapi) -> None:
 
         assert is_full.is_set()
         assert running.memory() - before < MOST
-
-
-def test_slow_bodies_end_when_they_end(xapi: Xapi) -> None:
-    """Each wait is shorter than --timeout, and both bodies take longer."""
-
-    def parts() -> Iterator[bytes]:
-        for number in range(9):
-            time.sleep(0.2)
-            yield b"%d" % number
-
-    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
-    with (
-        Server([request(), send(reply), drip(b"abcdefghi", 0.2)]) as server,
-        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1.5") as running,
-        running.client() as client,
-    ):
-        assert client.post("/", content=parts()).text == "abcdefghi"
-        assert b"1\r\n8\r\n0\r\n\r\n" in server.received[0]
-
-
-def test_a_response_that_stops_is_not_complete_for_the_client(xapi: Xapi) -> None:
-    with (
-        Server([request(), send(CHUNKED + b"5\r\nhello\r\n"), hang()]) as server,
-        proxy(xapi, bearing(server), "--port", "0", "--timeout", "1") as running,
-        running.client() as client,
-        client.stream("GET", "/") as streamed,
-    ):
-        blocks = streamed.iter_raw()
-        assert next(blocks) == b"hello"
-        with pytest.raises(httpx.RemoteProtocolError):
-            next(blocks)

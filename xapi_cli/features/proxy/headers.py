@@ -8,7 +8,7 @@ from http.client import responses
 from xapi_cli.features.proxy.incoming import RequestHead
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.header_syntax import Header, with_defaults
-from xapi_cli.http.messages import Response
+from xapi_cli.http.messages import Headers, Response
 from xapi_cli.http.send import ENCODING
 
 # RFC 9110, section 7.6.1, and RFC 9112, appendix C.2.2; they concern one connection only.
@@ -33,9 +33,9 @@ def forwarded(head: RequestHead, defaults: Sequence[Header]) -> list[Header]:
 
     The headers that xapi would add are removed: the API gets what the client has sent.
     """
-    dropped = _NOT_FORWARDED | head.listed(b"connection")
+    dropped = _NOT_FORWARDED | _options(head.headers)
     own: list[Header] = [
-        (name.decode(), value.decode(*ENCODING)) for name, value in head.fields if name.lower() not in dropped
+        (name.decode(), value.decode(*ENCODING)) for name, value in head.headers.raw if name.lower() not in dropped
     ]
     found = with_defaults(own, defaults)
     names = {name.lower() for name, _ in found}
@@ -47,8 +47,7 @@ def response_start(response: Response, request: RequestHead, origin: str, *, clo
 
     URLs of *origin*, the API's, lead to the proxy in it. If it *closes* the connection, that is announced.
     """
-    named = response.headers.get("Connection").encode("latin-1")
-    dropped = _NOT_RETURNED | {each.strip().lower() for each in named.split(b",")}
+    dropped = _NOT_RETURNED | _options(response.headers)
     lines = [b"HTTP/1.1 %d %s\r\n" % (response.status, response.reason)]
     for name, value in response.raw_headers:
         lowered = name.lower()
@@ -58,6 +57,11 @@ def response_start(response: Response, request: RequestHead, origin: str, *, clo
     framing = _framing(response, request)
     lines += [framing, b"Connection: close\r\n" if closes else b"", b"\r\n"]
     return b"".join(lines), framing == _CHUNKED
+
+
+def _options(headers: Headers) -> set[bytes]:
+    """Return the names in the header Connection, which concern the connection only."""
+    return {each.strip().lower().encode() for each in headers.get("Connection").split(",")}
 
 
 def _framing(response: Response, request: RequestHead) -> bytes:
@@ -71,7 +75,7 @@ def _framing(response: Response, request: RequestHead) -> bytes:
 
 def _rewritten(value: bytes, origin: str, request: RequestHead, *, has_links: bool) -> bytes:
     """Return *value*, a URL or links, with the API's *origin* replaced by that of the proxy, as the client knows it."""
-    own = f"http://{request.get(b'host') or ''}"
+    own = f"http://{request.headers.get('Host')}"
 
     def rewritten(reference: str) -> str:
         rest = urls.after_origin(reference.strip(), origin)

@@ -1,30 +1,34 @@
-"""The requests of clients: their heads, parsed strictly, and their bodies, which can be sent again.
+"""The requests of clients, parsed with h11 and stricter rules, and their bodies, which can be sent again.
 
-A request that two parsers delimit differently can hide another one (request smuggling, RFC 9112, section 11.2). So what
-a server behind the proxy could read in another way is refused: each line ends with CRLF, a body has one Content-Length
-or is chunked, and nothing is repaired.
+A request that two parsers delimit differently can hide another one (request smuggling, RFC 9112, section 11.2). h11
+repairs some of them: lines that end with LF, folded lines, control characters, and more than one length. So what a
+server behind the proxy could read in another way is refused here, before h11 gets it.
 """
 
 import re
 import select
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import h11
+
 from xapi_cli.errors import NetworkError, OutputError
-from xapi_cli.http.header_syntax import FIELD_LINE, MAX_HEADER_SIZE, TLS_RECORDS, TOKEN
-from xapi_cli.http.messages import Body
+from xapi_cli.http.header_syntax import MAX_HEADER_SIZE, TLS_RECORDS
+from xapi_cli.http.messages import Body, Headers
+from xapi_cli.http.responses import BLANK_LINE, ChunkFraming
 from xapi_cli.request.body.spool import Spool
 
-BLOCK = 65_536
-_REQUEST_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % TOKEN.encode())
-_END = b"\r\n\r\n"
-_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
-_MAX_LINE = 4096  # bytes of a line between chunks, or of a trailer
+_BLOCK = 65_536
+_HEAD = re.compile(rb"[\x20-\x7e]+ HTTP/1\.[01]\r\n(?:[\x21-\x7e][\t\x20-\x7e\x80-\xff]*\r\n)*\r\n")
+_FRAMING = re.compile(rb"\n((?:content[-_]length|transfer[-_]encoding):[^\r]*)", re.IGNORECASE)  # CGI reads _ as -
+_VALID_FRAMING = re.compile(
+    rb"(?:content-length:[ \t]*[0-9]{1,18}|transfer-encoding:[ \t]*chunked)[ \t]*", re.IGNORECASE
+)
+_CHUNK_HEADER = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _MAX_KEPT = 2**30  # bytes; a longer body cannot be sent again
 _PAUSE = 0.05  # seconds without data after which the sender of a body may look for an early response
-_SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect", b"authorization", b"content-type")
 
 
 class InvalidRequest(Exception):
@@ -40,35 +44,13 @@ class ClientLeft(Exception):
 
 
 class RequestHead(NamedTuple):
-    """The request line and headers; *length* is None if the body is chunked.
-
-    The names in *fields* are as the client sent them.
-    """
+    """The request line and headers, with names as the client sent them; *length* is None if the body is chunked."""
 
     method: str
     target: str
-    fields: tuple[tuple[bytes, bytes], ...]
+    headers: Headers
     length: int | None
     is_http_1_0: bool  # such a client, as nginx and ab are by default, gets each response on a connection of its own
-
-    @property
-    def persists(self) -> bool:
-        """Whether another request may follow on the connection."""
-        return not self.is_http_1_0 and b"close" not in self.listed(b"connection")
-
-    @property
-    def expects_continue(self) -> bool:
-        """Whether the client waits for 100 Continue before it sends the body."""
-        return (self.get(b"expect") or "").lower() == "100-continue"
-
-    def get(self, name: bytes) -> str | None:
-        """Return the first value of the header *name* (in lower case), or None."""
-        return next((value.decode("latin-1") for each, value in self.fields if each.lower() == name), None)
-
-    def listed(self, name: bytes) -> set[bytes]:
-        """Return the elements, in lower case, of all headers *name* (in lower case), which are lists."""
-        values = [value for each, value in self.fields if each.lower() == name]
-        return {element.strip().lower() for value in values for element in value.split(b",")} - {b""}
 
 
 class Input:
@@ -76,38 +58,94 @@ class Input:
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._socket, self._timeout = sock, timeout
+        self._protocol: h11.Connection  # for one request
+        self._chunks: ChunkFraming | None = None
         self.buffer = bytearray()
 
     def head(self) -> RequestHead | None:
         """Return the next request line with its headers, None at the end of the input; raises InvalidRequest."""
-        expires = None  # the wait for a request is not limited
-        while (end := self.buffer.find(_END, 0, MAX_HEADER_SIZE)) < 0:
+        self._protocol = h11.Connection(h11.SERVER)
+        size, expires = 0, None  # the wait for a request is not limited
+        while not (blank := BLANK_LINE.search(self.buffer, max(size - 2, 0), MAX_HEADER_SIZE)):
             size = len(self.buffer)
-            if size > MAX_HEADER_SIZE:
+            if size >= MAX_HEADER_SIZE:
                 raise InvalidRequest("the request line and headers are too long", 431)
             if self.buffer.startswith(TLS_RECORDS):
                 raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
-            if b"\n\n" in self.buffer:
-                raise InvalidRequest("a line does not end with CRLF")
             if size and expires is None:
                 expires = time.monotonic() + self._timeout
             if not self._receive(None if expires is None else expires - time.monotonic()):
                 raise InvalidRequest(f"the headers of the request were not complete within {self._timeout:g} s", 408)
             if len(self.buffer) == size:
                 return None
-        text = bytes(self.buffer[: end + len(_END)])
+        text = bytes(self.buffer[: blank.end()])
         del self.buffer[: len(text)]
-        return _parsed(text)
+        return self._parse(text)
 
-    def more(self) -> bool:
+    def _parse(self, text: bytes) -> RequestHead:
+        if not _HEAD.fullmatch(text):
+            raise InvalidRequest("a line of the headers is not valid, or does not end with CRLF")
+        framing = _FRAMING.findall(text)
+        if len(framing) > 1 or (framing and not _VALID_FRAMING.fullmatch(framing[0])):
+            raise InvalidRequest("the length of the body is ambiguous, not valid, or not supported")
+        self._protocol.receive_data(text)
+        try:
+            request = self._protocol.next_event()
+        except h11.RemoteProtocolError as error:
+            raise InvalidRequest(_describe(error)) from None
+        assert isinstance(request, h11.Request)  # noqa: S101 - h11 returns no other event for complete headers
+        headers = Headers(request.headers.raw_items())
+        is_chunked, is_http_1_0 = "Transfer-Encoding" in headers, request.http_version == b"1.0"
+        if is_chunked and is_http_1_0:
+            raise InvalidRequest("an HTTP/1.0 request has a Transfer-Encoding")
+        self._chunks = ChunkFraming(_CHUNK_HEADER) if is_chunked else None
+        length = None if is_chunked else int(headers.get("Content-Length", "0"))
+        if length == 0:
+            self._protocol.next_event()  # the end of the request
+        return RequestHead(request.method.decode(), request.target.decode(), headers, length, is_http_1_0)
+
+    @property
+    def allows_next(self) -> bool:
+        """Whether another request may follow: the last one is valid and complete, and its connection persists."""
+        return self._protocol.their_state not in (h11.IDLE, h11.SEND_BODY, h11.MUST_CLOSE, h11.ERROR)
+
+    def body(self) -> Iterator[bytes]:
+        """Yield the body of the request as it arrives, and b"" while the client pauses.
+
+        Raises ClientLeft, or InvalidRequest.
+        """
+        if self._protocol.they_are_waiting_for_100_continue and not self.buffer:
+            self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            while not isinstance(event := self._protocol.next_event(), h11.EndOfMessage):
+                if isinstance(event, h11.Data):
+                    yield bytes(event.data)
+                elif self._chunks is not None and self._chunks.error:
+                    raise InvalidRequest(self._chunks.error)
+                elif self.buffer or self._receive_more():
+                    self._parse_body()
+                else:
+                    yield b""
+        except h11.RemoteProtocolError as error:
+            raise InvalidRequest(_describe(error)) from None
+        self.buffer[:0] = self._protocol.trailing_data[0]
+
+    def _parse_body(self) -> None:
+        data = bytes(self.buffer)
+        self.buffer.clear()
+        if self._chunks is not None:
+            data = self._chunks.for_h11(data)
+        if data:
+            self._protocol.receive_data(data)
+
+    def _receive_more(self) -> bool:
         """Append more data to the buffer; return False if there is none at the moment.
 
         Raises ClientLeft at the end of the input.
         """
-        size = len(self.buffer)
         if not self._receive(_PAUSE):
             return False
-        if len(self.buffer) == size:
+        if not self.buffer:
             raise ClientLeft
         return True
 
@@ -129,67 +167,27 @@ class Input:
         # With at most 256 clients, descriptors are below 1024.
         if seconds is not None and not select.select([self._socket], [], [], max(seconds, 0.0))[0]:
             return False
-        self.buffer += self._socket.recv(BLOCK)
+        self.buffer += self._socket.recv(_BLOCK)
         return True
 
 
-def _parsed(text: bytes) -> RequestHead:
-    line = _REQUEST_LINE.match(text)
-    if line is None:
-        raise InvalidRequest("the request line is not valid")
-    fields = []
-    at, end = line.end(), len(text) - 2
-    while at < end:
-        field = FIELD_LINE.match(text, at)
-        if field is None:
-            raise InvalidRequest("a header line is not valid")
-        fields.append((field[1], field[2]))
-        at = field.end()
-    names = [name.lower() for name, _ in fields]
-    if any(b"_" in name and name.replace(b"_", b"-") in _SINGLE for name in names):
-        raise InvalidRequest("a header name has an underscore that a server may read as a hyphen")
-    for name in _SINGLE:
-        if names.count(name) > 1:
-            raise InvalidRequest(f"the header {name.decode('ascii').title()} is repeated")
-    values = dict(zip(names, (value for _, value in fields), strict=True))
-    if b"host" not in values:
-        raise InvalidRequest("the header Host is missing")
-    method, target, is_http_1_0 = line[1].decode("ascii"), line[2].decode("ascii"), line[3] == b"0"
-    if is_http_1_0 and b"transfer-encoding" in values:
-        raise InvalidRequest("an HTTP/1.0 request has a Transfer-Encoding")
-    return RequestHead(method, target, tuple(fields), _length(values), is_http_1_0)
-
-
-def _length(values: dict[bytes, bytes]) -> int | None:
-    """Return the length of the body, None if it is chunked (RFC 9112, section 6)."""
-    length, coding = values.get(b"content-length"), values.get(b"transfer-encoding")
-    if coding is not None:
-        if length is not None:
-            raise InvalidRequest("the request has Content-Length and Transfer-Encoding")
-        if coding.lower() != b"chunked":
-            raise InvalidRequest("the Transfer-Encoding is not supported", 501)
-        return None
-    if length is None:
-        return 0
-    if not length.isdigit() or len(length) > 18:
-        raise InvalidRequest("the Content-Length is not valid")
-    return int(length)
+def _describe(error: h11.RemoteProtocolError) -> str:
+    """Return the message of *error*, without the data that h11 quotes."""
+    return f"the request is not valid HTTP ({str(error).partition(': b')[0]})"
 
 
 class Upload(Body):
     """The body of a request, read from *source* while it is sent, with a copy that can be sent again after a 401.
 
-    *length* is None for a chunked body. *on_begin* is called before the first data is read. Iteration yields b"" while
-    the client pauses; it raises ClientLeft, InvalidRequest, or NetworkError if the body is too large to be sent again.
+    *length* is None for a chunked body. Iteration yields b"" while the client pauses; it raises ClientLeft,
+    InvalidRequest, or NetworkError if the body is too large to be sent again.
     """
 
-    def __init__(self, source: Input, length: int | None, on_begin: Callable[[], None]) -> None:
+    def __init__(self, source: Input, length: int | None) -> None:
         super().__init__(length or 0)
         self.is_chunked = length is None
-        self._source, self._on_begin = source, on_begin
-        self._parts = _chunks(source) if length is None else _parts(source, length)
+        self._parts = source.body()
         self._copy: Spool | None = Spool(())
-        self.has_begun = self.has_ended = False
 
     def __iter__(self) -> Iterator[bytes]:
         if self._copy is None:
@@ -197,13 +195,9 @@ class Upload(Body):
                 "the token was rejected, and the body is too large to be sent again", hint="send it again"
             )
         yield from self._copy
-        if not self.has_begun:
-            self.has_begun = True
-            self._on_begin()
         for part in self._parts:
             self._keep(part)
             yield part
-        self.has_ended = True
 
     def close(self) -> None:
         """Delete the copy."""
@@ -221,44 +215,3 @@ class Upload(Body):
             pass
         self._copy.close()
         self._copy = None
-
-
-def _parts(source: Input, missing: int) -> Iterator[bytes]:
-    """Yield the next *missing* bytes of *source*."""
-    while missing:
-        if not source.buffer and not source.more():
-            yield b""
-            continue
-        part = bytes(source.buffer[:missing])
-        del source.buffer[: len(part)]
-        missing -= len(part)
-        yield part
-
-
-def _chunks(source: Input) -> Iterator[bytes]:
-    """Yield the data of the chunked body in *source*; extensions and trailers are discarded (RFC 9112, section 7.1)."""
-    while True:
-        found = _CHUNK_LINE.fullmatch((yield from _line(source)))
-        if found is None:
-            raise InvalidRequest("the length of a chunk is not valid")
-        size = int(found[1], 16)
-        if not size:
-            break
-        yield from _parts(source, size)
-        if (yield from _line(source)) != b"\r\n":
-            raise InvalidRequest("a chunk does not end with CRLF")
-    while (line := (yield from _line(source))) != b"\r\n":
-        if not FIELD_LINE.fullmatch(line):
-            raise InvalidRequest("a trailer is not valid")
-
-
-def _line(source: Input) -> Generator[bytes, None, bytes]:
-    """Take a line from *source*; yield b"" while it is not complete."""
-    while not (end := source.buffer.find(b"\n", 0, _MAX_LINE) + 1):
-        if len(source.buffer) >= _MAX_LINE:
-            raise InvalidRequest("a line between chunks is too long")
-        if not source.more():
-            yield b""
-    line = bytes(source.buffer[:end])
-    del source.buffer[:end]
-    return line

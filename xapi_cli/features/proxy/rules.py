@@ -90,9 +90,9 @@ class Rules(NamedTuple):
 
         *port* is the TCP port of the proxy on which it arrived, None on a Unix socket, which requires no key.
         """
-        host = (head.get(b"host") or "").lower()
+        host = head.headers.get("Host").lower()
         self._check_host(host, port)
-        if head.get(b"origin") is not None:
+        if "Origin" in head.headers:
             raise Refusal(403, "origin", "the request has an Origin header: web pages may not use the proxy")
         if port is not None and not self._has_key(head):
             raise Refusal(401, "key", "the request has no valid key; send XAPI_TOKEN of the proxy as a bearer token")
@@ -100,7 +100,7 @@ class Rules(NamedTuple):
             raise Refusal(401, "expired", "the time of --ttl is over; start the proxy again")
         if reason := _REFUSED_METHODS.get(head.method.upper()):
             raise Refusal(403, "method", f"{head.method.upper()} was refused: {reason}")
-        if b"websocket" in head.listed(b"upgrade"):
+        if "websocket" in head.headers.get("Upgrade").lower():
             raise Refusal(403, "upgrade", "WebSocket was refused: the proxy forwards only HTTP/1.1")
         url = self._resolved(head, host)
         self._check_allowed(head, url)
@@ -120,7 +120,7 @@ class Rules(NamedTuple):
 
     def _has_key(self, head: RequestHead) -> bool:
         """Return whether the request has the key as a bearer token, or as the password of Basic authentication."""
-        scheme, _, value = (head.get(b"authorization") or "").partition(" ")
+        scheme, _, value = head.headers.get("Authorization").partition(" ")
         key = value.strip().encode("latin-1")
         if scheme.lower() == "basic":
             try:
@@ -145,7 +145,7 @@ class Rules(NamedTuple):
             raise Refusal(421 if is_absolute else 400, "target", message) from None
 
     def _check_allowed(self, head: RequestHead, url: str) -> None:
-        names = [name.decode("ascii") for name, _ in head.fields]
+        names = [name.decode("ascii") for name, _ in head.headers.raw]
         if self.write_remedy is not None:
             try:
                 read_only.check(head.method, names, remedy=self.write_remedy)

@@ -159,10 +159,8 @@ class _Connection:
         try:
             url = rules.url_of(head, port=self._port)
         except Refusal as refusal:
-            is_complete = head.length == 0
-            return self._refuse(refusal.status, refusal.kind, refusal.message, head, is_complete=is_complete)
-        has_body = head.length != 0
-        upload = Upload(self._input, head.length, lambda: self._continue(head)) if has_body else None
+            return self._refuse(refusal.status, refusal.kind, refusal.message, head)
+        upload = None if head.length == 0 else Upload(self._input, head.length)
         added = headers.forwarded(head, self._forwarding.headers)
         call = Call(head.method, url, added, upload, beside=(self._socket, self._check_client))
         try:
@@ -170,16 +168,16 @@ class _Connection:
         except InvalidRequest as error:
             return self._refuse(error.status, "request", error.reason)
         except XapiError as error:
-            return self._fail(error, head, upload)
+            return self._fail(error, head)
         except (OSError, ClientLeft):
             raise
         except Exception as error:  # noqa: BLE001 - a bug ends one call, not the proxy
-            return self._fail(unexpected(error), head, upload)
+            return self._fail(unexpected(error), head)
         finally:
             if upload is not None:
                 upload.close()
         try:
-            return self._respond(response, head, is_complete=upload is None or upload.has_ended)
+            return self._respond(response, head)
         finally:
             response.close()
 
@@ -188,13 +186,9 @@ class _Connection:
         if self._input.has_ended():
             raise ClientLeft
 
-    def _continue(self, head: RequestHead) -> None:
-        if head.expects_continue and not self._input.buffer:
-            self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _respond(self, response: "Response", head: RequestHead, *, is_complete: bool) -> bool:
+    def _respond(self, response: "Response", head: RequestHead) -> bool:
         """Pass *response* on; return whether another request may follow."""
-        closes = not (head.persists and is_complete)
+        closes = not self._input.allows_next
         start, is_chunked = headers.response_start(response, head, self._forwarding.rules.origin, closes=closes)
         self._socket.sendall(start)
         try:
@@ -206,24 +200,22 @@ class _Connection:
             return False
         if is_chunked:
             self._socket.sendall(LAST_CHUNK)
-        if not is_complete:
+        if closes:
             self._linger()
         return not closes
 
-    def _fail(self, error: XapiError, head: RequestHead, upload: Upload | None) -> bool:
+    def _fail(self, error: XapiError, head: RequestHead) -> bool:
         """Respond with *error*, unless a request may have been processed that a client would send again after a 502."""
         message = self._forwarding.explain(error)
         if isinstance(error, NetworkError | TimeoutExpired) and error.sent and head.method not in IDEMPOTENT:
             self._forwarding.warn(f"{head.method} {head.target.partition('?')[0]}: {message}")
             return False
         status = 504 if isinstance(error, TimeoutExpired) else 502
-        return self._refuse(status, error.kind, message, head, is_complete=upload is None or upload.has_ended)
+        return self._refuse(status, error.kind, message, head)
 
-    def _refuse(
-        self, status: int, kind: str, message: str, head: RequestHead | None = None, *, is_complete: bool = False
-    ) -> bool:
+    def _refuse(self, status: int, kind: str, message: str, head: RequestHead | None = None) -> bool:
         """Respond with an error of the proxy; return whether another request may follow."""
-        closes = not (head is not None and head.persists and is_complete)
+        closes = not self._input.allows_next
         has_body = head is None or head.method != "HEAD"
         self._socket.sendall(headers.own_response(status, kind, message, closes=closes, has_body=has_body))
         if closes:
