@@ -3,29 +3,20 @@
 import signal
 import socket
 import struct
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.commands.api import TOKEN, bearing
-from tests.features.proxy.running import Proxy, proxy, start
+from tests.features.proxy.running import Proxy, proxy
 from tests.support.program import PROGRAM, Xapi
 from tests.support.servers import OK, Peer, Server, Step, head, request, reset, send, until_closed
 from xapi_cli.features.sandbox import Sandbox
 
 LENGTH = 2**20
-ALL = "--write"  # with an option, `proxy` listens on a socket
-
-
-@pytest.fixture
-def context() -> Iterator[dict[str, str]]:
-    """The environment with a private directory whose path leaves room for a socket."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        yield {"XDG_RUNTIME_DIR": directory}
 
 
 def connected(running: Proxy, data: bytes) -> socket.socket:
@@ -111,47 +102,6 @@ def test_after_the_end_of_the_command_nothing_is_left(xapi: Xapi, sandbox: Sandb
     assert not Path(path).parent.exists()
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
-
-
-PROXY: dict[str, tuple[bytes, list[Step]]] = {
-    "idle": (b"", []),
-    "in the request": (POST + b"part", [head()]),
-    "before the response": (GET + b"\r\n", [request()]),
-    "in the response": (GET + b"\r\n", [request(), send(LARGE + b"part")]),
-}
-
-
-@pytest.mark.parametrize("data, steps", PROXY.values(), ids=PROXY)
-def test_a_killed_proxy_leaves_nothing_that_the_next_one_keeps(
-    xapi: Xapi, context: dict[str, str], data: bytes, steps: list[Step]
-) -> None:
-    reached = threading.Event()
-
-    def wait_for_end(peer: Peer) -> None:
-        reached.set()
-        until_closed()(peer)
-
-    scripts: list[list[Step]] = [[*steps, wait_for_end]] if steps else []
-    with Server(*scripts, [request(), send(OK)]) as server:
-        process, settings = start(xapi, bearing(server) | context)
-        path = Path(settings["XAPI_PROXY_SOCKET"])
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(str(path))
-            if data:
-                sock.sendall(data.replace(b"\r\n", b"\r\nHost: api\r\n", 1))
-                assert reached.wait(60)
-            process.kill()
-            process.wait()
-            try:
-                while sock.recv(65_536):
-                    pass
-            except ConnectionResetError:
-                pass
-        assert path.exists()
-
-        with proxy(xapi, bearing(server) | context, ALL) as running:
-            assert not path.parent.exists()
-            assert Path(running.settings["XAPI_PROXY_SOCKET"]).exists()
 
 
 def test_the_token_is_in_no_file_and_no_argument(xapi: Xapi) -> None:

@@ -109,17 +109,16 @@ def test_sigterm_reaches_the_command(xapi: Xapi) -> None:
         assert process.wait() == 9
 
 
-@pytest.mark.parametrize("on_sigterm", ["trap 'echo ended; exit' TERM", "trap '' TERM"], ids=["ends", "ignores it"])
 @pytest.mark.slow
-def test_after_max_time_the_command_ends_too(xapi: Xapi, on_sigterm: str) -> None:
-    script = f"{on_sigterm}; echo $$; while :; do sleep 0.1; done"
+def test_after_max_time_the_command_ends_even_if_it_ignores_sigterm(xapi: Xapi) -> None:
+    script = "trap 'echo ignored' TERM; echo $$; while :; do sleep 0.1; done"
     with Server([request(), send(OK)]) as server:
         outcome = xapi("proxy", "--max-time", "2.2", "--", "sh", "-c", script, env=bearing(server))
 
-    number, *rest = outcome.out.split()
+    number, reaction = outcome.out.split()
     assert outcome.code == 12
     assert outcome.err == "xapi: error: the command did not finish within 2.2 s; raise --max-time\n"
-    assert rest == (["ended"] if "ended" in on_sigterm else [])
+    assert reaction == "ignored"
     with pytest.raises(ProcessLookupError):
         os.kill(int(number), 0)
 
@@ -138,7 +137,7 @@ def test_a_socket_without_a_usable_path_is_a_usage_error(xapi: Xapi, tmp_path: P
     assert process.returncode == 2
     assert err.decode() in {
         "xapi: error: --socket: the path is relative, and the current directory was deleted; give an absolute path\n",
-        "xapi: error: --socket is empty; give a value, or omit the option\n",
+        "xapi: error: --socket: the path is empty; give a path\n",
     }
 
 
@@ -406,7 +405,7 @@ def test_a_socket_that_is_in_use_is_kept_and_one_that_was_left_behind_is_replace
     path = tmp_path / "api.sock"
     with proxy(xapi, sandbox.settings, "--socket", str(path)):
         outcome = xapi("proxy", "--socket", str(path), env=sandbox.settings)
-        assert (outcome.code, "another process listens on" in outcome.err) == (2, True)
+        assert (outcome.code, "ddress already in use; use another --socket" in outcome.err) == (2, True)
 
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))

@@ -4,20 +4,19 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
+from xapi_cli.features.proxy import listeners
 from xapi_cli.settings.table import other_tokens, without_secrets
+from xapi_cli.system import programs, signals
 from xapi_cli.system.render import exports
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from xapi_cli.context import Context
     from xapi_cli.errors import XapiError
     from xapi_cli.features.proxy.server import Server
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 CONTEXT = {"allow_interspersed_args": False}  # options after COMMAND belong to COMMAND
 _GRACE_PERIOD = 5.0  # seconds for calls in flight after a signal, or for the command after SIGTERM
 _KEY_SIZE = 32  # bytes
-_POLL = 0.2  # seconds; a signal does not end a wait if the system lets another thread receive it
+_POLL = 0.1  # seconds; a signal does not end a wait if the system lets another thread receive it
 _REPLACED = ("XAPI_TOKEN", "XAPI_TOKEN_FILE", "XAPI_PROFILE")  # they belong to another token, or to its base URL
 
 Command = Annotated[
@@ -87,24 +86,20 @@ def proxy(
         "$XAPI_PROXY_SOCKET" http://localhost/x-api/me'
     """
     from xapi_cli.errors import Interrupted, UsageError
-    from xapi_cli.features.proxy import listeners
     from xapi_cli.features.proxy.rules import Allowed, Rules
     from xapi_cli.features.proxy.server import Forwarding, Server
     from xapi_cli.http.send import Sender
-    from xapi_cli.settings import values
+    from xapi_cli.settings import resolve, values
 
     context: Context = ctx.obj
     if socket is not None and port is not None:
         raise UsageError("--socket cannot be combined with --port", hint="omit one of them")
-    path = _absolute(socket)
-    allowed = [Allowed.parse(each) for each in allow or ()]
+    path = None if socket is None else resolve.prefixed("--socket", values.absolute, socket)
     expires = float("inf") if ttl is None else time.monotonic() + values.time_limit(ttl, name="--ttl")
     settings, terminal, key = context.settings, context.terminal, secrets.token_urlsafe(_KEY_SIZE)
-    remedy = f"start the proxy {'without --read-only' if context.flags.get('read_only') else 'with --write'}"
-    rules = Rules(
-        context.base_url, key, allowed, remedy if settings.read_only else None, lambda: time.monotonic() >= expires
-    )
-    rules.check_added(name for name, _ in context.default_headers)
+    allowed = [Allowed.parse(each) for each in allow or ()]
+    added = context.default_headers
+    rules = Rules(context.base_url, key, allowed, settings.read_only, [name for name, _ in added], expires)
     tokens = context.tokens(serves=True)
     tokens.current()  # logs in now if necessary
     terminal.no_input = True  # the threads of clients do not prompt
@@ -115,62 +110,42 @@ def proxy(
     def explained(error: "XapiError") -> str:
         return terminal.redactor.redact(terminal.text(error.advice))
 
-    server = Server(Forwarding(rules, send, settings.headers, settings.timeout, explained, terminal.warn))
+    server = Server(Forwarding(rules, send, added, settings.timeout, explained, terminal.warn))
     with ExitStack() as stack:
         stack.callback(context.transport.close)
         stack.callback(server.close)
-        number = None
-        if command or port is not None:
+        given = {}
+        if command or port is not None or not (path or listeners.HAS_UNIX_SOCKETS):
             listener, number = listeners.on_port(port or 0)
             server.listen(listener, number)
-        if path is not None or number is None or (command and listeners.HAS_UNIX_SOCKETS):
-            listener, path = listeners.on_path(path, context.environ, stack)
-            server.listen(listener, None)
-        given = {} if path is None else {"XAPI_PROXY_SOCKET": path}
-        if number is not None:
             base_path = context.base_url[len(rules.origin) :]
-            given |= {"XAPI_BASE_URL": f"http://{listeners.ADDRESS}:{number}{base_path}", "XAPI_TOKEN": key}
+            given = {"XAPI_BASE_URL": f"http://{listeners.ADDRESS}:{number}{base_path}", "XAPI_TOKEN": key}
+        if path or (listeners.HAS_UNIX_SOCKETS and (command or port is None)):
+            listener, given["XAPI_PROXY_SOCKET"] = listeners.on_path(path, stack)
+            server.listen(listener, None)
         if command:
             raise typer.Exit(_run(command, _environment(context.environ, given), server))
-        with _until_signal(expires) as wait:
-            printed = exports(given, unset=other_tokens(context.environ) if "XAPI_TOKEN" in given else ())
-            terminal.print(printed)
-            lines = "lines" if "\n" in printed else "line"
-            terminal.note(f"serving until Ctrl-C; to use it in another shell, run the {lines} above there")
-            number = wait()
+        with _first_signal() as received:
+            terminal.print(exports(given, unset=other_tokens(context.environ) if "XAPI_TOKEN" in given else ()))
+            terminal.note("serving until Ctrl-C; to use it in another shell, run the output above there")
+            while not received and time.monotonic() < expires:
+                time.sleep(_POLL)
         server.close(_GRACE_PERIOD)
-    if number not in (None, signal.SIGINT, signal.SIGTERM):
-        raise Interrupted(number)
-
-
-def _absolute(path: str | None) -> str | None:
-    """Return *path*, the value of --socket, as an absolute path; raises UsageError."""
-    from xapi_cli.settings import resolve, values
-
-    if path == "":
-        raise resolve.empty_option("--socket")
-    return None if path is None else resolve.prefixed("--socket", values.absolute, path)
+    if received and received[0] not in (signal.SIGINT, signal.SIGTERM):
+        raise Interrupted(received[0])
 
 
 @contextmanager
-def _until_signal(expires: float) -> Iterator[Callable[[], int | None]]:
-    """Yield a function that waits for the first signal, and returns its number, or until *expires* (monotonic)."""
-    from xapi_cli.system import signals
+def _first_signal() -> Iterator[list[int]]:
+    """Yield a list to which the number of the first signal is added; the second one ends this process."""
+    received: list[int] = []
 
-    received: SimpleQueue[int] = SimpleQueue()  # unlike those of an Event, its methods are safe in signal handlers
-
-    def stop(number: int) -> bool:
-        received.put(number)
+    def receive(number: int) -> bool:
+        received.append(number)
         return True
 
-    def wait() -> int | None:
-        while (left := expires - time.monotonic()) > 0:
-            with suppress(Empty):
-                return received.get(timeout=min(left, _POLL))
-        return None
-
-    with signals.graceful_stop(stop):
-        yield wait
+    with signals.graceful_stop(receive):
+        yield received
 
 
 def _environment(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
@@ -178,46 +153,31 @@ def _environment(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[s
 
     Its programs connect to the proxy directly, not through an HTTP proxy, which cannot reach it.
     """
-    from xapi_cli.features.proxy.listeners import ADDRESS
-
     changed = {name: value for name, value in without_secrets(environ).items() if name not in _REPLACED}
     if any(each.lower().endswith("_proxy") for each in environ):
-        for name in ("no_proxy", "NO_PROXY"):
-            others = environ.get(name) or environ.get(name.swapcase())
-            changed[name] = f"{others},{ADDRESS}" if others else ADDRESS
+        others = environ.get("no_proxy") or environ.get("NO_PROXY")
+        changed["no_proxy"] = changed["NO_PROXY"] = f"{others},{listeners.ADDRESS}" if others else listeners.ADDRESS
     return {**changed, **given}
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str], server: "Server") -> int:
     """Run *command* until it has ended, and return its exit code."""
-    from xapi_cli.system import programs, signals
-
-    child: Popen[bytes] | None = None
-    received: list[int] = []
-
-    def pass_on(number: int) -> bool:
-        received.append(number)
-        if child is not None:
-            child.send_signal(number)
-        return True
-
     # Ctrl-C reaches the command anyway; of SIGTERM and SIGHUP, the second one ends this process too.
-    with signals.ignored_interrupts(), signals.graceful_stop(pass_on):
+    with signals.ignored_interrupts(), _first_signal() as received:
         child = programs.start(command, environ)
         try:
-            for number in received:
-                child.send_signal(number)
             while (code := child.poll()) is None:
+                if received:
+                    child.send_signal(received.pop())
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL)
-        except BaseException:  # --max-time has expired
+        except BaseException:  # --max-time has expired, or a second signal
             signals.cancel_alarm()
             server.close()
             child.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 child.wait(_GRACE_PERIOD)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            child.kill()
+            child.wait()
             raise
     return 128 - code if code < 0 else code

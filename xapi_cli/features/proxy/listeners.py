@@ -1,102 +1,62 @@
 """The sockets on which the proxy listens: a port of this machine, or a Unix socket that only this user can open."""
 
+import errno
 import os
 import socket
-import stat
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 
 from xapi_cli.errors import UsageError
 from xapi_cli.system.render import printable
 
 ADDRESS = "127.0.0.1"
 HAS_UNIX_SOCKETS = sys.platform != "win32"
-_DIRECTORY, _SOCKET = "xapi-proxy-", "proxy.sock"  # the start of a name, and a name
-_MAX_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes; the size of sun_path, without the final zero
+_BACKLOG = 512  # connections that the system accepts before the proxy does
+_MAX_DIRECTORY = 70  # bytes; the path of a socket has at most 103 on macOS, 107 on Linux
 
 
 def on_port(port: int) -> tuple[socket.socket, int]:
-    """Return a socket bound to *port* of 127.0.0.1, 0 for a free one, and its port; raises UsageError."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """Return a socket that listens on *port* of 127.0.0.1, 0 for a free one, and its port; raises UsageError."""
     try:
-        if sys.platform != "win32":  # there, it would share the port with other programs
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((ADDRESS, port))
-        number = int(listener.getsockname()[1])
+        listener = socket.create_server((ADDRESS, port), backlog=_BACKLOG)
     except OSError as error:
-        listener.close()
-        reason = error.strerror or type(error).__name__
+        reason = os.strerror(error.errno or 0)
         raise UsageError(f"the port {port} cannot be used: {reason}", hint="use another --port, or --port 0") from error
-    return listener, number
+    return listener, int(listener.getsockname()[1])
 
 
-def on_path(chosen: str | None, environ: Mapping[str, str], stack: ExitStack) -> tuple[socket.socket, str]:
-    """Return a Unix socket at *chosen*, an absolute path, or in a new private directory, and its path.
+def on_path(chosen: str | None, stack: ExitStack) -> tuple[socket.socket, str]:
+    """Return a Unix socket that listens at *chosen*, an absolute path, or in a new private directory, and its path.
 
-    *stack* removes both. Raises UsageError.
+    *stack* removes them from the file system. Raises UsageError.
     """
     if sys.platform == "win32":
         raise UsageError("Unix sockets are not available on this platform", hint="use --port")
-    path = chosen if chosen is not None else f"{_private_directory(environ, stack)}/{_SOCKET}"
-    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
-        raise UsageError(f"the path {printable(path)} is too long for a socket", hint="use a shorter --socket")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    previous = os.umask(0o177)  # the mode of a socket decides who can connect, from its first moment
+    path = chosen or f"{_private_directory(stack)}/proxy.sock"
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        _remove_unused(path)
+        _remove_abandoned(path)
         listener.bind(path)
-    except (OSError, ValueError) as error:
+        stack.callback(Path(path).unlink, missing_ok=True)
+        os.chmod(path, 0o600)  # clients cannot connect before it listens
+        listener.listen(_BACKLOG)
+    except OSError as error:
         listener.close()
-        reason = (error.strerror if isinstance(error, OSError) else None) or "invalid path"
-        hint = "use another --socket"
-        raise UsageError(f"the socket {printable(path)} cannot be created: {reason}", hint=hint) from error
-    except UsageError:
-        listener.close()
-        raise
-    finally:
-        os.umask(previous)
-    stack.callback(_remove, path)
+        problem = f"the socket {printable(path)} cannot be created: {error.strerror or error}"
+        raise UsageError(problem, hint="use another --socket") from error
     return listener, path
 
 
-def _private_directory(environ: Mapping[str, str], stack: ExitStack) -> str:
-    """Return a new directory of mode 0700, which *stack* removes; its path leaves room for the name of a socket."""
-    from tempfile import TemporaryDirectory, gettempdir
-
-    longest = _MAX_SOCKET_PATH - len(f"/{_DIRECTORY}12345678/{_SOCKET}")
-    parents = [environ.get("XDG_RUNTIME_DIR", ""), gettempdir(), "/tmp"]  # noqa: S108 - of mode 0700
-    short = [each for each in parents if os.path.isabs(each) and len(os.fsencode(each)) <= longest]
-    parent = next((each for each in short if os.access(each, os.W_OK | os.X_OK)), short[-1])
-    for name in os.listdir(parent):
-        if name.startswith(_DIRECTORY):
-            _remove_abandoned(f"{parent}/{name}")
-    return stack.enter_context(TemporaryDirectory(prefix=_DIRECTORY, dir=parent, ignore_cleanup_errors=True))
+def _private_directory(stack: ExitStack) -> str:
+    """Return a new directory of mode 0700, which *stack* removes."""
+    parent = gettempdir() if len(os.fsencode(gettempdir())) <= _MAX_DIRECTORY else "/tmp"  # noqa: S108 - of mode 0700
+    return stack.enter_context(TemporaryDirectory(prefix="xapi-proxy-", dir=parent, ignore_cleanup_errors=True))
 
 
-def _remove_abandoned(directory: str) -> None:
-    """Remove *directory* if it has the socket of a proxy that was killed."""
-    with suppress(OSError, UsageError):
-        if os.listdir(directory) == [_SOCKET]:
-            _remove_unused(f"{directory}/{_SOCKET}")
-            os.rmdir(directory)
-
-
-def _remove_unused(path: str) -> None:
-    """Remove the socket at *path*; raises UsageError if a process listens on it, or if it is not a socket."""
-    if sys.platform == "win32" or not os.path.lexists(path):
-        return
-    if not stat.S_ISSOCK(os.lstat(path).st_mode):
-        raise UsageError(f"{printable(path)} exists and is not a socket", hint="use another --socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
+def _remove_abandoned(path: str) -> None:
+    """Remove the socket at *path* if no process listens on it."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        if Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
-            return
-    raise UsageError(f"another process listens on {printable(path)}", hint="use another --socket")
-
-
-def _remove(path: str) -> None:
-    with suppress(OSError):
-        os.unlink(path)

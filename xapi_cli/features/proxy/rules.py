@@ -3,10 +3,11 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Sequence
 from hmac import compare_digest
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote
 
 from xapi_cli.errors import UsageError
 from xapi_cli.features.proxy.incoming import RequestHead
@@ -14,10 +15,8 @@ from xapi_cli.http import urls
 from xapi_cli.http.header_syntax import REFUSED_METHODS
 from xapi_cli.request import read_only
 
-_METHOD = re.compile(r"\*|[A-Za-z]+(?:-[A-Za-z]+)*")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+_PORT = re.compile(r":[0-9]+$")  # of a Host
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_ABSOLUTE = re.compile(r"http://([^/?#]*)", re.IGNORECASE)
 _REFUSED_METHODS = {**REFUSED_METHODS, "TRACK": REFUSED_METHODS["TRACE"]}
 _MAX_DECODINGS = 5  # of a path; a server and the gateways before it may each decode it once
 _NAVIGATION = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?=[/\\]|$)|[\x00-\x1f\x7f-\x9f]")
@@ -40,9 +39,8 @@ class Allowed(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Allowed":
         """Return *text*, such as `GET /x-api/*`; raises UsageError if it is not valid."""
-        method, _, path = text.strip().partition(" ")
-        path = path.strip()
-        if not _METHOD.fullmatch(method) or not path.startswith(("/", "*")) or "?" in path or " " in path:
+        method, _, path = text.partition(" ")
+        if not (method == "*" or method.isalpha()) or not path.startswith(("/", "*")) or "?" in path or " " in path:
             raise UsageError(f"--allow {text!r} is not METHOD PATH", hint="write it like 'GET /x-api/*'")
         pattern = ".*".join(map(re.escape, path.split("*")))
         return cls(method.upper(), re.compile(pattern, re.DOTALL))
@@ -55,35 +53,22 @@ class Allowed(NamedTuple):
 class Rules(NamedTuple):
     """The rules of a proxy for the API at *base_url*.
 
-    *key* is what clients on TCP must send as a bearer token. Without *allowed*, every method and path is.
-    In read-only mode, *write_remedy* is what allows a client to write. After *has_expired*, every request is refused.
+    *key* is what clients on TCP must send as a bearer token. Without *allowed*, every method and path is. The headers
+    of the profile with the names *added* are sent with each request. After *expires*, a time of the monotonic clock,
+    every request is refused.
     """
 
     base_url: str
     key: str
     allowed: Sequence[Allowed] = ()
-    write_remedy: str | None = None
-    has_expired: Callable[[], bool] = lambda: False
+    is_read_only: bool = False
+    added: Sequence[str] = ()
+    expires: float = float("inf")
 
     @property
     def origin(self) -> str:
         """The origin of the API, as the start of a URL."""
         return urls.root(self.base_url)
-
-    def check_added(self, headers: Iterable[str]) -> None:
-        """Raise UsageError if the proxy must not add *headers*, given as names, because one evades these rules."""
-        names = list(headers)
-        if self.write_remedy is not None and (name := read_only.override_in(names)):
-            raise UsageError(
-                f"the proxy was not started: the header {name} of the profile selects another method (read-only mode)",
-                hint=f"remove the header from the profile, or {self.write_remedy}",
-            )
-        if self.allowed and (name := _override_in(names)):
-            raise UsageError(
-                f"the proxy was not started: --allow cannot limit the header {name} of the profile, which selects"
-                " another method or path",
-                hint="remove the header from the profile, or omit --allow",
-            )
 
     def url_of(self, head: RequestHead, *, port: int | None) -> str:
         """Return the URL to which the request with *head* is forwarded; raises Refusal.
@@ -96,7 +81,7 @@ class Rules(NamedTuple):
             raise Refusal(403, "origin", "the request has an Origin header: web pages may not use the proxy")
         if port is not None and not self._has_key(head):
             raise Refusal(401, "key", "the request has no valid key; send XAPI_TOKEN of the proxy as a bearer token")
-        if self.has_expired():
+        if time.monotonic() >= self.expires:
             raise Refusal(401, "expired", "the time of --ttl is over; start the proxy again")
         if reason := _REFUSED_METHODS.get(head.method.upper()):
             raise Refusal(403, "method", f"{head.method.upper()} was refused: {reason}")
@@ -108,13 +93,11 @@ class Rules(NamedTuple):
 
     def _check_host(self, host: str, port: int | None) -> None:
         """Raise Refusal unless the client addresses the proxy or the API; a web page may use another name."""
-        found = _HOST.fullmatch(host)
-        name, given = (found[1], found[2]) if found else ("", None)
-        if port is not None:
-            is_own = name in _LOOPBACK and int(given or 80) == port
+        name = _PORT.sub("", host)
+        if port is None:
+            is_own = name in _LOOPBACK or "." not in name or name == urls.origin(self.base_url)[1]
         else:
-            api = urls.origin(self.base_url)[1]
-            is_own = bool(name) and (name in _LOOPBACK or "." not in name.strip("[]") or name.strip("[]") == api)
+            is_own = name in _LOOPBACK and (host.removeprefix(name) or ":80") == f":{port}"
         if not is_own:
             raise Refusal(421, "host", "the Host header is not that of the proxy")
 
@@ -132,31 +115,31 @@ class Rules(NamedTuple):
     def _resolved(self, head: RequestHead, host: str) -> str:
         """Return the URL of the target of *head*; an absolute one must be that of the proxy or of the API."""
         target = head.target
-        if (own := _ABSOLUTE.match(target)) and own[1].lower() == host:
-            target = target[own.end() :] or "/"
-            target = target if target.startswith("/") else f"/{target}"
-        is_absolute = "://" in target and not target.startswith("/")
+        if not target.startswith("/"):
+            found = {urls.after_origin(target, each) for each in (f"http://{host}", self.base_url)} - {None}
+            if not found:
+                raise Refusal(421, "target", "the target is neither a path nor a URL of the proxy or of the API")
+            target = found.pop() or "/"
         try:
-            if not is_absolute and not target.startswith("/"):
-                raise UsageError("the target of the request is not a path")
             return urls.resolve(self.origin, target)
         except UsageError as error:
-            message = error.message.replace("PATH", "the target", 1)
-            raise Refusal(421 if is_absolute else 400, "target", message) from None
+            raise Refusal(400, "target", error.message.replace("PATH", "the target", 1)) from None
 
     def _check_allowed(self, head: RequestHead, url: str) -> None:
-        names = [name.decode("ascii") for name, _ in head.headers.raw]
-        if self.write_remedy is not None:
+        names = [*self.added, *(name.decode() for name, _ in head.headers.raw)]
+        if self.is_read_only:
             try:
-                read_only.check(head.method, names, remedy=self.write_remedy)
+                read_only.check(head.method, names, remedy="start the proxy with --write")
             except UsageError as error:
                 raise Refusal(403, "read-only", str(error)) from None
-        if self.allowed and (name := _override_in(names)):
+        if not self.allowed:
+            return
+        if name := read_only.override_in(names) or read_only.override_in(names, read_only.PATH_OVERRIDES):
             raise Refusal(403, "not-allowed", f"the header {name} selects another method or path; see --allow")
         path = url.removeprefix(self.origin).partition("?")[0]
-        if self.allowed and not _is_unambiguous(path):
+        if not _is_unambiguous(path):
             raise Refusal(403, "not-allowed", "servers may understand this path as another one; see --allow")
-        if self.allowed and not any(each.matches(head.method, path) for each in self.allowed):
+        if not any(each.matches(head.method, path) for each in self.allowed):
             raise Refusal(
                 403, "not-allowed", f"{head.method} for this path is not allowed; see --allow of `xapi proxy`"
             )
@@ -168,20 +151,14 @@ def _is_unambiguous(path: str) -> bool:
     It is not if a decoded form has dot segments, with parameters too (`..;x`), or control characters, or is not UTF-8
     (overlong forms).
     """
-    current = path.encode()
     for _ in range(_MAX_DECODINGS):
         try:
-            if _NAVIGATION.search(current.decode()):
-                return False
+            decoded = unquote(path, errors="strict")
         except UnicodeDecodeError:
             return False
-        decoded = unquote_to_bytes(current)
-        if decoded == current:
+        if _NAVIGATION.search(decoded):
+            return False
+        if decoded == path:
             return True
-        current = decoded
+        path = decoded
     return False
-
-
-def _override_in(headers: Sequence[str]) -> str | None:
-    """Return a name in *headers* that selects another method or path in some frameworks, or None."""
-    return read_only.override_in(headers) or read_only.override_in(headers, read_only.PATH_OVERRIDES)

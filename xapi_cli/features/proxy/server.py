@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.messages import Response
 
 _MAX_CLIENTS = 256
-_BACKLOG = 512  # connections that the system accepts before the proxy does
 _LINGER = 2.0  # seconds in which a client may read a response before it has sent the rest of its request
 _MAX_LINGER = 16 * 2**20  # bytes of that rest
 _RESET = struct.pack("=HH" if sys.platform == "win32" else "=ii", 1, 0)  # when the socket is closed, for SO_LINGER
@@ -64,7 +63,6 @@ class Server:
 
     def listen(self, listener: socket.socket, port: int | None) -> None:
         """Accept clients from *listener*; *port* is its TCP port, None for a Unix socket, on which no key is needed."""
-        listener.listen(_BACKLOG)
         self._listeners.append(listener)
         threading.Thread(target=self._accept, args=(listener, port), name="xapi-proxy", daemon=True).start()
 
