@@ -154,7 +154,9 @@ class Input:
         return not self.buffer and not self._socket.recv(1, socket.MSG_PEEK)
 
     def drain(self, limit: int, seconds: float) -> None:
-        """Discard what the client still sends until it closes the connection, for *seconds* and up to *limit* bytes."""
+        """Discard what the client still sends of an incomplete request, for *seconds* and up to *limit* bytes."""
+        if self._protocol.their_state is h11.MUST_CLOSE:
+            return
         expires = time.monotonic() + seconds
         while limit > 0 and (left := expires - time.monotonic()) > 0:
             self.buffer.clear()
