@@ -12,6 +12,7 @@ from xapi_cli.request.json_values import InvalidValue, JsonReader, check, loads,
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
 )
 
 

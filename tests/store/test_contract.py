@@ -64,7 +64,7 @@ def test_a_deleted_record_is_not_read(store: Store) -> None:
 
 def test_accounts_are_separate(store: Store) -> None:
     identities = [ME, OTHER, ELSEWHERE, ODD]
-    for identity in identities * 2:
+    for identity in (*identities, ME):
         store.write(identity, Record(Token(identity.key)))
     assert [store.read(identity) for identity in identities] == [Record(Token(one.key)) for one in identities]
     store.delete(OTHER)
@@ -84,7 +84,7 @@ def test_a_password_is_stored_only_if_the_storage_remembers_passwords(store: Sto
     [
         pytest.param(kind, length, marks=pytest.mark.slow if kind in IN_OTHER_PROCESSES and length != 1281 else ())
         for kind in KINDS
-        for length in (900, 1200, 1281, 5000, 65536)
+        for length in (900, 1281, 65536)
     ],
 )
 def test_a_long_token_is_stored_intact_and_can_be_replaced_by_a_short_one(store: Store, length: int) -> None:
