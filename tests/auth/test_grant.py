@@ -404,12 +404,12 @@ def test_an_invalid_redirect_target_is_reported_safely(location: bytes) -> None:
     assert "\x1b" not in str(caught.value)
 
 
-IN_A_DAY = formatdate(time.time() + 86_400, usegmt=True)
-
-
-@pytest.mark.parametrize("after, when", [("7", "in 7"), ("soon", "later"), ("", "later"), (IN_A_DAY, r"in 8[56]\d{3}")])
+@pytest.mark.parametrize(
+    "after, when", [("7", "in 7"), ("soon", "later"), ("", "later"), ("in a day", r"in 8[56]\d{3}")]
+)
 def test_too_many_requests_names_the_time_to_wait(after: str, when: str) -> None:
-    assert re.search(f"try again {when}( s)?$", str(refusal(httpx.Response(429, headers={"Retry-After": after}))))
+    header = formatdate(time.time() + 86_400, usegmt=True) if after == "in a day" else after
+    assert re.search(f"try again {when}( s)?$", str(refusal(httpx.Response(429, headers={"Retry-After": header}))))
 
 
 JSON = st.recursive(
