@@ -46,8 +46,8 @@ def judge(result: Result, *, reads: bool) -> tuple[XapiError | None, str | None,
         text = body.decode(codec_of(content_type) or "utf-8").removeprefix("\ufeff")
         return None, text, loads(text)
     except (InvalidValue, UnicodeDecodeError):
-        shown = described(body, content_type)
-        return ExpectationFailed(f"the response is {shown}, not JSON") if reads else None, None, None
+        what = "not valid JSON" if "json" in content_type else f"{described(body, content_type)}, not JSON"
+        return ExpectationFailed(f"the response is {what}") if reads else None, None, None
 
 
 def described(body: bytes, content_type: str) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from tempfile import SpooledTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from xapi_cli.errors import InvalidLine, UsageError
@@ -17,9 +17,10 @@ from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.each.rows import Row
 from xapi_cli.http import urls
+from xapi_cli.http.header_syntax import Header
 from xapi_cli.http.send import Call
 from xapi_cli.request import items, nested_json
-from xapi_cli.request.body.sources import read_text
+from xapi_cli.request.body.sources import read_text, read_value
 from xapi_cli.request.items import Field
 from xapi_cli.request.json_values import InvalidValue, Number, dumps, loads, lookup
 from xapi_cli.system.render import counted, printable
@@ -57,7 +58,7 @@ def parse(
     *base_url* is the one to which links must lead. Raises UsageError.
     """
     _check_arguments(arguments)
-    found = items.parse(arguments, headers=headers, read=_read_text, check_json=False)
+    found = items.parse(arguments, headers=headers, read=_read_value, check_json=False)
     if found.uploads:
         raise UsageError("`each` uploads no files", hint="use `xapi request` for each of them")
     if data is not None and found.parts:
@@ -71,7 +72,7 @@ def parse(
     if query:
         line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
     if found.headers:
-        line["headers"] = {name: text and _text(text, names, _filled) for name, text in found.headers}
+        line["headers"] = {name: text and _text(text, names, _filled) for name, text in _joined(found.headers).items()}
     if data is not None:
         line["json"] = _data(data, names)
     elif found.fields:
@@ -129,10 +130,22 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             raise UsageError("there is a file among the arguments", hint="write --from FILE for the file with the rows")
 
 
-def _read_text(path: str) -> str:
-    if path == "-":
-        raise UsageError("the rows are read from stdin, so no value can be", hint="name a file after the @")
-    return "".join(read_text(path, lambda: None))
+def _read_value(path: str) -> str:
+    """Return the value of a header or parameter in the file at *path*, with its braces escaped."""
+    return read_value(path, _no_stdin).replace("{", "\\{")
+
+
+def _no_stdin() -> NoReturn:
+    raise UsageError("the rows are read from stdin, so no value can be", hint="name a file after the @")
+
+
+def _joined(headers: Iterable[Header]) -> dict[str, str | None]:
+    """Return *headers* by name; the values of a repeated one are joined by `, ` (RFC 9110, 5.3)."""
+    joined: dict[str, str | None] = {}
+    for name, text in headers:
+        before = joined.get(name)
+        joined[name] = f"{before}, {text}" if before else text
+    return joined
 
 
 # texts with placeholders; each adds the names of its placeholders to *names*
@@ -210,7 +223,7 @@ def _text(text: str, names: set[str], read: Callable[[Row, str], str] | None = N
 
 def _field(field: Field, names: set[str]) -> ValueOf:
     if field.path is not None:
-        text = _read_text(field.path)
+        text = "".join(read_text(field.path, _no_stdin))
         value = _json(text, field.name) if field.is_json else text
         return lambda row: value
     text = field.text or ""
