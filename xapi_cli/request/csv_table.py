@@ -125,7 +125,8 @@ class TableFilter:
                 for value in reader.elements() if kind == "[" else [reader.value()]:
                     self._table.add(value)
         except InvalidValue as error:
-            raise ExpectationFailed(f"the response is not valid JSON: {error}", hint="omit --csv to see it") from None
+            what = f"line {error.line} of the response is not valid: {error}"
+            raise ExpectationFailed(what, hint="omit --csv to see it") from None
 
     def finish(self, write: Callable[[bytes], None]) -> None:
         """Write what is left; raises ExpectationFailed for a field that no row has."""
