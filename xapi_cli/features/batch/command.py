@@ -14,7 +14,6 @@ from xapi_cli import errors
 from xapi_cli.cli.options import ACCOUNT, CALLS, settings_flags
 from xapi_cli.errors import Interrupted, NetworkError, UsageError, XapiError
 from xapi_cli.features.batch import lines
-from xapi_cli.features.batch.journal import Journal
 from xapi_cli.features.batch.lines import Line, LineReader, Members
 from xapi_cli.features.batch.rate import parse_rate
 from xapi_cli.features.batch.results import Result, Tally, Task, output_line
@@ -31,6 +30,7 @@ from xapi_cli.system.style import color_of_status, wrapped
 
 if TYPE_CHECKING:
     from xapi_cli.context import Context
+    from xapi_cli.features.batch.journal import Journal
     from xapi_cli.system.terminal import Terminal
 
 _MAX_NAMED = 10  # lines
@@ -139,8 +139,10 @@ def batch(
 # before anything is sent
 
 
-def _open_journal(name: str, context: "Context", shard: str, source: BinaryIO, stack: ExitStack) -> Journal:
+def _open_journal(name: str, context: "Context", shard: str, source: BinaryIO, stack: ExitStack) -> "Journal":
     """Return the journal *name*; checks that *source* has not changed, if it is a file."""
+    from xapi_cli.features.batch.journal import Journal  # imported here because it loads OpenSSL and SQLite
+
     journal = stack.enter_context(Journal(name, context.identity.key, shard))
     if _size_of(source) is not None:
         start = source.tell()
@@ -190,7 +192,7 @@ class Source(NamedTuple):
     restored: str
 
 
-def _tasks(reader: LineReader, journal: Journal | None, resolve: Callable[[Members], Call]) -> Iterator[Task]:
+def _tasks(reader: LineReader, journal: "Journal | None", resolve: Callable[[Members], Call]) -> Iterator[Task]:
     """Yield the task of each line."""
     for line in reader:
         stored = None if journal is None else journal.restore(line)
@@ -215,7 +217,7 @@ def _tasks(reader: LineReader, journal: Journal | None, resolve: Callable[[Membe
 class _Output:
     """Write the output lines of results, to the *journal* first, and the input lines that failed to *rejects*."""
 
-    def __init__(self, context: "Context", journal: Journal | None, rejects: OutputFile | None) -> None:
+    def __init__(self, context: "Context", journal: "Journal | None", rejects: OutputFile | None) -> None:
         self._terminal, self._base_url = context.terminal, context.base_url
         self._journal, self._rejects = journal, rejects
         self.tally = Tally()

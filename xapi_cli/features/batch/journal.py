@@ -82,8 +82,7 @@ class Journal:
 
     def output(self, number: int) -> bytes:
         """Return the output line of line *number*, which has a result."""
-        output: bytes = self._rows("SELECT output FROM lines WHERE number = ?", number)[0][0]
-        return output
+        return bytes(self._rows("SELECT output FROM lines WHERE number = ?", number)[0][0])
 
     def store(self, line: "Line", code: int, kind: str, output: bytes) -> None:
         """Store the *output* line of *line*, with its exit *code* and *kind*."""
@@ -104,12 +103,11 @@ class Journal:
     def _fact(self, name: str, value: str) -> str:
         """Return the value that *name* got first, which is *value* in a new journal."""
         self._rows("INSERT OR IGNORE INTO facts VALUES (?, ?)", name, value)
-        found: str = self._rows("SELECT value FROM facts WHERE name = ?", name)[0][0]
-        return found
+        return str(self._rows("SELECT value FROM facts WHERE name = ?", name)[0][0])
 
     def _open(self, name: str, run: str) -> None:
         self._rows("PRAGMA locking_mode = EXCLUSIVE")
-        if self._rows("PRAGMA application_id") != [(_APPLICATION,)] and self._rows("SELECT 1 FROM sqlite_schema"):
+        if self._rows("PRAGMA application_id") != [(_APPLICATION,)] and self._rows("SELECT 1 FROM sqlite_master"):
             raise self._not_a_journal()
         with self._errors():
             os.chmod(name, 0o600)

@@ -29,6 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from xapi_cli import errors
+from xapi_cli.auth.token_source import MAX_REPLAYS, TokenSource
 from xapi_cli.errors import BodyTooLarge, ClosedPipe, Interrupted, NetworkError, OutputError, TimeoutExpired, XapiError
 from xapi_cli.features.batch.rate import RateLimiter
 from xapi_cli.features.batch.results import MAX_BODY, Result, Task
@@ -40,13 +41,11 @@ from xapi_cli.system import signals
 from xapi_cli.system.render import counted, decimal
 
 if TYPE_CHECKING:
-    from xapi_cli.auth.token_source import TokenSource
     from xapi_cli.context import Context
     from xapi_cli.http.messages import Request, Response
     from xapi_cli.http.send import Call
 
 _IN_MEMORY = 256 * 1024  # bytes of a body
-MAX_REPLAYS = 5  # of a request after a 401: tokens may be revoked while many requests are in flight
 _TICK = 0.2  # seconds between two empty lists; Windows handles signals only between two waits
 _OTHER_DESCRIPTORS = 48  # that this process has open besides two for each request: a connection and a body
 
@@ -345,7 +344,7 @@ class Runner:
             raise
         return Result(task, None, response.status, response.raw_headers, body)
 
-    def _tokens_for(self, call: "Call") -> "TokenSource | None":
+    def _tokens_for(self, call: "Call") -> TokenSource | None:
         return None if authorization.is_set_by_user(call.headers) else self.tokens
 
     def _before(self, request: "Request") -> None:

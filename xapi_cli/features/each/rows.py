@@ -33,11 +33,7 @@ class Row(NamedTuple):
 
 
 def rows(
-    blocks: Iterable[bytes],
-    *,
-    needed: Collection[str] = (),
-    items: str | None = None,
-    list_: str | None = None,
+    blocks: Iterable[bytes], *, needed: Collection[str] = (), items: str | None = None, list_: str | None = None
 ) -> Iterator[Row]:
     """Yield the rows in *blocks*, bytes; raises UsageError.
 
