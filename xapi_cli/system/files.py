@@ -150,8 +150,8 @@ class Replacement:
             descriptor = os.open(self.name, os.O_WRONLY) if number is None else os.dup(number)
             self.file, self.is_direct = open(descriptor, "wb", buffering=0), True  # noqa: SIM115 - `close` does
             return
-        if old is not None and not os.access(self._target, os.W_OK):
-            raise PermissionError(errno.EACCES, "the file is read-only")
+        if old is not None:
+            check_writable(self._target)
         directory, base = os.path.split(self._target)
         new = os.path.join(directory, f".{base[:_MAX_BASE]}.{os.urandom(8).hex()}.new")
         mode = self._mode if old is None else self._mode & 0o600
@@ -216,6 +216,12 @@ class OutputFile(Replacement):
         """Put the content in place and close the file."""
         with writing(self.name):
             super().commit()
+
+
+def check_writable(path: str) -> None:
+    """Raise PermissionError if the existing file *path* is read-only, although it could be replaced."""
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file is read-only")
 
 
 def put_in_place(file: BinaryIO, new: str | None, target: str, *, keep_owner: bool = True, sync: bool = False) -> None:

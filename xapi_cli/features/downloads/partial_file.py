@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from xapi_cli.errors import NetworkError, UsageError
 from xapi_cli.http.decoding import NO_CODINGS
 from xapi_cli.system import lock
-from xapi_cli.system.files import is_trusted, put_in_place, writing
+from xapi_cli.system.files import check_writable, is_trusted, put_in_place, writing
 from xapi_cli.system.render import printable, size
 from xapi_cli.system.standard_streams import write_all
 
@@ -71,6 +71,7 @@ class PartialFile:
                 if not stat.S_ISREG(os.stat(self.name).st_mode):
                     what = f"{printable(self.name)} is not a regular file, which could be continued"
                     raise UsageError(what, hint="omit --continue, or choose another file")
+                check_writable(self.name)
                 mode = 0o600  # until it is complete; then it gets the mode of the file that it replaces
             _read_record(self._record)  # before the part is created
             self._file = open(self._part, "a+b", buffering=0, opener=_opener(mode))  # noqa: SIM115 - `close` does
