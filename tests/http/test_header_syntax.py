@@ -2,7 +2,8 @@ import h11
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xapi_cli.http.header_syntax import LAST_CHUNK, chunk, joined_headers
+from xapi_cli.http.header_syntax import LAST_CHUNK, chunk
+from xapi_cli.http.messages import Headers
 
 
 @given(st.lists(st.binary(max_size=40)))
@@ -22,4 +23,4 @@ def test_chunks_are_those_of_h11(blocks: list[bytes]) -> None:
 def test_headers_are_joined_by_lowercase_name() -> None:
     raw = [(b"X-Two", b"1"), (b"Content-Type", b"text/plain"), (b"x-two", "é".encode()), (b"X-Odd", b"\xff")]
 
-    assert joined_headers(raw) == {"x-two": "1, é", "content-type": "text/plain", "x-odd": "\\xff"}
+    assert Headers(raw).joined() == {"x-two": "1, é", "content-type": "text/plain", "x-odd": "\\xff"}

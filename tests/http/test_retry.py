@@ -9,18 +9,17 @@ import pytest
 from xapi_cli.http import retry
 
 
-def delay(retry_after: str | None, retries: int = 0) -> float | None:
-    headers = [] if retry_after is None else [(b"Retry-After", retry_after.encode())]
-    return retry.next_delay("GET", retries, 2000, headers)
+def delay(retry_after: str = "", retries: int = 0) -> float | None:
+    return retry.next_delay("GET", retries, 2000, retry_after)
 
 
 def test_a_delay_is_random_up_to_a_limit_that_doubles_up_to_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {delay(None, 2) for _ in range(50)}
+    found = {delay(retries=2) for _ in range(50)}
     assert len(found) > 10
     assert all(wait is not None and 0.0 <= wait <= 2.0 for wait in found)
 
     monkeypatch.setattr(random, "uniform", max)
-    waits = [delay(None, tries) for tries in (0, 1, 2, 3, 4, 5, 6, 7, 1000)]
+    waits = [delay(retries=tries) for tries in (0, 1, 2, 3, 4, 5, 6, 7, 1000)]
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 

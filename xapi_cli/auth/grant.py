@@ -88,7 +88,7 @@ def request_token(
     with _response(transport, request) as response:
         if not response.is_success:
             error = _error(response, identity, password, origin)
-            wait = retry.retry_after_seconds(response.headers.raw)
+            wait = retry.retry_after_seconds(response.headers.get("Retry-After", ""))
             raise error.concerning(status=response.status_code, method="POST", url=url, retry_after=wait)
         try:
             return parse(_read_limited(response, url), requested_at, url)
@@ -191,7 +191,8 @@ def _error(response: httpx.Response, identity: Identity, password: str, origin: 
             f"{problem} {httpx.codes.get_reason_phrase(status)}: {url}", hint=f"{_CHECK_URL}, and then {origin}"
         )
     if status == retry.TOO_MANY_REQUESTS:
-        return error(f"{problem} (too many requests) at {url}", hint=retry.later_hint(response.headers.raw))
+        hint = retry.later_hint(response.headers.get("Retry-After", ""))
+        return error(f"{problem} (too many requests) at {url}", hint=hint)
     return error(f"{problem} at {url}", hint="try again later" if status >= 500 else "check the base URL")
 
 

@@ -288,12 +288,10 @@ def _meta_line(
     """Return the line of JSON that --meta writes; *outcome* is of the last response, *started* a monotonic time."""
     import json
 
-    from xapi_cli.http.header_syntax import joined_headers
-
     response = outcome.response if outcome else None
     facts = {
         "status": response.status if response else None,
-        "headers": joined_headers(response.headers.raw) if response else {},
+        "headers": response.headers.joined() if response else {},
         "http_version": f"HTTP/{response.version.decode()}" if response else None,
         "elapsed_ms": round((time.monotonic() - started) * 1000),
         "attempts": sender.attempts,

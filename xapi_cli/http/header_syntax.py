@@ -1,7 +1,7 @@
 """The syntax of HTTP/1.1 (RFC 9112): names and values of headers, dates, and chunks."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from xapi_cli.errors import UsageError
@@ -61,12 +61,3 @@ def parse_date(text: str) -> datetime:
     except OverflowError:
         raise ValueError from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def joined_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by lowercase name; the values of a repeated header are joined by `, ` (RFC 9110, 5.3)."""
-    joined: dict[str, str] = {}
-    for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "backslashreplace")
-        joined[name] = f"{joined[name]}, {value}" if name in joined else value
-    return joined

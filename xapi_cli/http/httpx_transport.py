@@ -53,7 +53,7 @@ class _Stream(httpx.SyncByteStream):
 
 def converted_response(response: Response) -> httpx.Response:
     """Return *response* as one of httpx, with a decoded body that is not read yet."""
-    headers = response.raw_headers
+    headers = response.headers.raw
     if response.request.method != "HEAD" and "Content-Encoding" in response.headers:
         removed = (b"content-encoding", b"content-length")
         headers = [header for header in headers if header[0].lower() not in removed]

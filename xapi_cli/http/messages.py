@@ -41,6 +41,14 @@ class Headers:
         wanted = name.lower().encode("ascii")
         return any(each.lower() == wanted for each, _ in self.raw)
 
+    def joined(self) -> dict[str, str]:
+        """Return all headers by lowercase name; the values of a repeated one are joined by `, ` (RFC 9110, 5.3)."""
+        found: dict[str, str] = {}
+        for raw_name, raw_value in self.raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "backslashreplace")
+            found[name] = f"{found[name]}, {value}" if name in found else value
+        return found
+
 
 class Body(ABC):
     """The body of a request, of *length* bytes; each iteration yields the complete body again."""
@@ -125,8 +133,7 @@ class Response:
         self, request: Request, head: "ResponseHead", body: "Exchange", *, started: float, tls: str | None
     ) -> None:
         self.request, self.status, self.reason, self.version = request, head.status, head.reason, head.version
-        self.headers, self.raw_headers, self.tls = Headers(head.raw_headers), head.raw_headers, tls
-        self._body, self._started = body, started
+        self.headers, self.tls, self._body, self._started = Headers(head.raw_headers), tls, body, started
         self._is_closed = False
         self._ended: float | None = None
 

@@ -38,7 +38,7 @@ class ResponseHead:
     def __init__(self, event: h11.Response) -> None:
         self.status, self.raw_headers = event.status_code, event.headers.raw_items()
         self.reason, self.version = bytes(event.reason), bytes(event.http_version)
-        self.headers = {name.lower(): value for name, value in self.raw_headers}  # the last one of each
+        self.headers = dict(event.headers)  # by lowercase name, the last one of each
 
 
 class ResponseParser:

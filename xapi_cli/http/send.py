@@ -231,7 +231,7 @@ class Sender:
             call.method,
             self._retried,
             self._retries,
-            () if isinstance(result, NetworkError) else result.raw_headers,
+            "" if isinstance(result, NetworkError) else result.headers.get("Retry-After"),
             deadline=self._deadline,
         )
         if delay is None:
@@ -321,7 +321,7 @@ def _location(response: Response) -> str | None:
     """
     if response.status not in _REDIRECTS:
         return None
-    targets = {value for name, value in response.raw_headers if name.lower() == b"location"}
+    targets = {value for name, value in response.headers.raw if name.lower() == b"location"}
     if len(targets) > 1:
         raise RedirectError("the response has two different Location headers", hint=_REPORT)
     return targets.pop().decode("utf-8", "surrogateescape") if targets else None

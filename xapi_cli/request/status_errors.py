@@ -78,7 +78,7 @@ def concern_call(error: XapiError, call: Call, outcome: Outcome | None) -> None:
 
 def concern(error: XapiError, response: Response) -> None:
     """Record in *error* that it concerns *response*, the final response to a request."""
-    method, wait = response.request.method, retry.retry_after_seconds(response.headers.raw)
+    method, wait = response.request.method, retry.retry_after_seconds(response.headers.get("Retry-After"))
     url = displayed_without_query(response.request.url)
     error.concerning(status=response.status, method=method, url=url, retry_after=wait)
 
@@ -110,7 +110,7 @@ def _phrase(response: Response) -> str:
 
 
 def _server_hint(response: Response) -> str:
-    return _SERVER_HINTS.get(response.status) or retry.later_hint(response.headers.raw)
+    return _SERVER_HINTS.get(response.status) or retry.later_hint(response.headers.get("Retry-After"))
 
 
 def _hint(outcome: Outcome) -> str | None:
@@ -120,8 +120,8 @@ def _hint(outcome: Outcome) -> str | None:
         allowed = shortened(outcome.response.headers.get("Allow").strip(), _MAX_SHOWN)
         return f"allowed methods: {allowed}" if allowed else "check METHOD"
     if outcome.response.status == retry.TOO_MANY_REQUESTS:
-        raw_headers, method = outcome.response.raw_headers, outcome.response.request.method
-        return retry.rate_limit_hint(raw_headers, method, is_explained=outcome.refused_retry is not None)
+        retry_after, method = outcome.response.headers.get("Retry-After"), outcome.response.request.method
+        return retry.rate_limit_hint(retry_after, method, is_explained=outcome.refused_retry is not None)
     return _CLIENT_HINTS.get(outcome.response.status)
 
 

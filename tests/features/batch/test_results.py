@@ -7,6 +7,7 @@ import pytest
 
 from xapi_cli.errors import BodyTooLarge, InvalidLine, TimeoutExpired
 from xapi_cli.features.batch.results import Result, Tally, Task, body_member, output_line
+from xapi_cli.http.messages import Headers
 from xapi_cli.request.body.spool import Spool
 
 
@@ -44,7 +45,7 @@ def test_a_body_is_json_text_or_base64(content_type: str, body: bytes, key: str,
 
 
 def test_a_line_has_the_values_as_the_server_has_sent_them() -> None:
-    headers = [(b"Content-Type", b"application/json"), (b"X-Two", b"a"), (b"X-Two", "é".encode())]
+    headers = Headers([(b"Content-Type", b"application/json"), (b"X-Two", b"a"), (b"X-Two", "é".encode())])
     result = Result(Task(7), None, 201, headers, Spool([b'{"n":\r\n 1.10, "s": "a b"}\n']), 12)
 
     assert output_line(result, '"x"', str, more=b'"row": 1, ').decode() == (

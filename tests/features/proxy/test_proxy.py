@@ -276,6 +276,7 @@ def test_redirects_and_links_lead_to_the_proxy_and_cookies_are_dropped(xapi: Xap
                     f"Location: {server.url}/next?a=b",
                     f'Link: <{server.url}/2>; rel="next", <https://other.test/>; rel="help"',
                     "Set-Cookie: session=secret",
+                    "Connection: €",
                     "X-Other: kept",
                 )
             )

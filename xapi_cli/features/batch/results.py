@@ -8,18 +8,17 @@ import re
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xapi_cli import errors
 from xapi_cli.errors import RedirectError, XapiError
-from xapi_cli.http.header_syntax import joined_headers
+from xapi_cli.http.messages import Headers
 from xapi_cli.request.json_values import check
 from xapi_cli.request.media_types import codec_of, media_type
 from xapi_cli.system.render import counted, json_line
 
 if TYPE_CHECKING:
-    from xapi_cli.http.messages import RawHeader
     from xapi_cli.http.send import Call
     from xapi_cli.request.body.spool import Spool
 
@@ -55,7 +54,7 @@ class Result(NamedTuple):
     task: Task
     error: XapiError | None = None
     status: int = 0
-    headers: "Sequence[RawHeader]" = ()
+    headers: Headers = Headers(())
     body: "Spool | None" = None
     elapsed_ms: int = 0
     retries: int = 0
@@ -92,7 +91,7 @@ def output_line(result: Result, ident: str, redact: Callable[[str], str], *, mor
     if result.error is not None:
         error = json_line({"kind": result.kind, "message": redact(str(result.error))})
         return b'%s"error": %s}' % (start, error.encode("utf-8", "backslashreplace"))
-    headers = joined_headers(result.headers)
+    headers = result.headers.joined()
     return b'%s"status": %d, "headers": %s, %s, "elapsed_ms": %d}' % (
         start,
         result.status,

@@ -342,7 +342,7 @@ class Runner:
         except BaseException:
             response.close()
             raise
-        return Result(task, None, response.status, response.raw_headers, body)
+        return Result(task, None, response.status, response.headers, body)
 
     def _tokens_for(self, call: "Call") -> TokenSource | None:
         return None if authorization.is_set_by_user(call.headers) else self.tokens
@@ -359,7 +359,7 @@ class Runner:
         """Pause if the API asks for it in *response*."""
         if response.status < 400 or response.request.is_login:
             return
-        seconds = retry.requested_pause(response.status, response.raw_headers)
+        seconds = retry.requested_pause(response.status, response.headers.get("Retry-After"))
         if seconds and self._limiter.pause(seconds):
             status = f"the API responded with {response.status}"
             self._terminal.note(f"{status}; sending no requests for {seconds:.1f} s")

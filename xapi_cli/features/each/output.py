@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from xapi_cli import errors
 from xapi_cli.errors import ExpectationFailed, UsageError, XapiError
 from xapi_cli.features.batch.results import Result, Tally, Task, output_line
-from xapi_cli.http.header_syntax import joined_headers
 from xapi_cli.http.retry import retry_after_seconds
 from xapi_cli.http.urls import displayed_without_query
 from xapi_cli.request.csv_table import CsvTable
@@ -36,7 +35,7 @@ def judge(result: Result, *, reads: bool) -> tuple[XapiError | None, str | None,
         return result.error, None, None
     if not result.status:
         return None, result.task.source.text, None
-    body, content_type = b"".join(result.body or ()), joined_headers(result.headers).get("content-type", "").lower()
+    body, content_type = b"".join(result.body or ()), result.headers.get("Content-Type").lower()
     if (failure := errors.of_status(result.status)) is not None:
         why = reason(body, content_type)
         return failure(f"responded with {result.status}" + (f": {why}" if why else "")), None, None
@@ -106,7 +105,8 @@ class Output:
         self.tally.count(0 if error is None else error.exit_code, "")
         if error is not None:
             if result.error is None:
-                error.concerning(status=result.status, retry_after=retry_after_seconds(result.headers))
+                wait = retry_after_seconds(result.headers.get("Retry-After"))
+                error.concerning(status=result.status, retry_after=wait)
             self._fail(result.task, error)
 
     def finish(self) -> ExpectationFailed | None:

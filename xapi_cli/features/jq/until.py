@@ -53,7 +53,7 @@ def _awaited(sending: Any, condition: "Filter", every: float, attempts: Attempts
             sending.take(outcome)
             response = outcome.response
             if response.status in retry.STATUSES:
-                delay = max(every, retry.requested_delay(response.headers.raw) or 0.0)
+                delay = max(every, retry.requested_delay(response.headers.get("Retry-After")) or 0.0)
             elif not response.is_success:
                 return response, None
             else:

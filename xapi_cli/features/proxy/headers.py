@@ -49,7 +49,7 @@ def response_start(response: Response, request: RequestHead, origin: str, *, clo
     """
     dropped = _NOT_RETURNED | _options(response.headers)
     lines = [b"HTTP/1.1 %d %s\r\n" % (response.status, response.reason)]
-    for name, value in response.raw_headers:
+    for name, value in response.headers.raw:
         lowered = name.lower()
         if lowered not in dropped:
             sent = _rewritten(value, origin, request, has_links=lowered == _LINK) if lowered in _WITH_URL else value
