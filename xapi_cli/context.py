@@ -60,8 +60,7 @@ class Context:
         )
         self.terminal.no_input = found.no_input
         self.terminal.redactor.add(found.password, found.token)
-        if found.base_url_end:
-            self.terminal.note(f"using the base URL {found.base_url}, without {printable(found.base_url_end)}")
+        self.note_pasted_end(found.base_url, found.base_url_end)
         if found.overridden:
             override = f"{found.overridden} overrides the account of profile {found.profile}"
             self.terminal.warn(f"{override}; unset it to use it")
@@ -70,6 +69,11 @@ class Context:
 
             self.terminal.redactor.add(*secret_values(found.headers))
         return found
+
+    def note_pasted_end(self, base_url: str | None, end: str) -> None:
+        """Print a note if the user has given *base_url* with an *end* that is not part of it."""
+        if end:
+            self.terminal.note(f"using the base URL {base_url}, without {printable(end)}")
 
     @property
     def default_headers(self) -> "tuple[tuple[str, str], ...]":

@@ -79,10 +79,9 @@ def test_a_base_url_that_looks_wrong_causes_a_question_before_the_password_is_ty
         before = terminal.expect("Email address: " if doubt is None else f"Use {server.url} anyway? [y/N] ")
         assert ("xapi: warning: " in before, (doubt or "") in before) == (doubt is not None, True)
         if doubt and "404" in doubt:
-            answer(
-                terminal, ("", "what?\n"), ("anyway? [y/N] ", "\n"), ("Base URL of the API: ", sandbox.base_url + "\n")
-            )
-            terminal.expect("Email address: ")
+            pasted = f"{sandbox.base_url}/x-api/token\n"
+            answer(terminal, ("", "what?\n"), ("anyway? [y/N] ", "\n"), ("Base URL of the API: ", pasted))
+            assert f"using the base URL {sandbox.base_url}, without /x-api/token" in terminal.expect("Email address: ")
         elif doubt:
             answer(terminal, ("", "y\n"), ("Email address: ", ""))
     assert b"GET /x-api/token HTTP/1.1\r\n" in server.received[0]

@@ -169,8 +169,14 @@ def _accepts(context: "Context", base_url: str) -> bool:
 
 def _prompt_for_base_url(context: "Context", default: str = "") -> str:
     """Return the base URL that the user gives, prompted for again until a server responds and it is accepted."""
+
+    def check(text: str) -> str:
+        base_url = urls.base_url(text)
+        context.note_pasted_end(base_url, urls.pasted_end(text))
+        return base_url
+
     while True:
-        base_url = _prompt(context, "Base URL of the API", urls.base_url, default)
+        base_url = _prompt(context, "Base URL of the API", check, default)
         try:
             if _accepts(context, base_url):
                 return base_url

@@ -16,6 +16,7 @@ from xapi_cli.cli.options import MESSAGES, Json, completer, settings_flags
 from xapi_cli.errors import UsageError, XapiError
 from xapi_cli.feature_table import hooks
 from xapi_cli.hints import Hint, did_you_mean, text
+from xapi_cli.http import urls
 from xapi_cli.settings import config_file, resolve, values
 from xapi_cli.settings.table import PROFILE_KEYS, SETTINGS
 from xapi_cli.system.render import instant, pasteable, printable, relative
@@ -150,6 +151,8 @@ def set_(ctx: typer.Context, key: Key, value: Value) -> None:
     with context.editing_config() as document:
         name = resolve.selected_profile(context.flags, context.environ, document.contents())
         document.set(name, key, stored)
+    if key == "base_url":
+        context.note_pasted_end(str(stored), urls.pasted_end(value))
     context.terminal.note(f"set {key} of profile {name}")
 
 
