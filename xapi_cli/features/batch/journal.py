@@ -43,6 +43,8 @@ class Journal:
         self._hash, self._last = blake2b(), 0  # of the input so far, and its last line
         with self._errors():
             os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+            if not os.path.isfile(name):  # the mode of a device must stay
+                raise ValueError("it is not a regular file")
             self._database = sqlite3.connect(
                 os.path.realpath(name), timeout=0, isolation_level=None, check_same_thread=False
             )
