@@ -21,6 +21,7 @@ from xapi_cli.http.header_syntax import Header
 from xapi_cli.http.send import Call
 from xapi_cli.request import items, nested_json
 from xapi_cli.request.body.sources import read_text, read_value
+from xapi_cli.request.body.spool import disk_errors
 from xapi_cli.request.items import Field
 from xapi_cli.request.json_values import InvalidValue, Number, dumps, loads, lookup
 from xapi_cli.system.render import counted, printable
@@ -114,11 +115,13 @@ def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None], sta
             invalid += 1
             report([Result(task, task.failure)])
         else:
-            pickle.dump(task, file)
+            with disk_errors("the list of requests"):
+                pickle.dump(task, file)
     if invalid:
         message = f"{counted(invalid, 'row')} cannot be sent, so nothing was sent"
         raise UsageError(message, hint="correct the input")
-    file.seek(0)
+    with disk_errors("the list of requests"):
+        file.seek(0)
     return (pickle.load(file) for _ in range(count))  # noqa: S301 - only this process has written it
 
 

@@ -41,7 +41,7 @@ class Spool(Body):
         try:
             for chunk in chunks:
                 self.append(chunk)
-            with _disk_errors():
+            with disk_errors():
                 self._file.flush()
         except BaseException:
             self.close()
@@ -53,7 +53,7 @@ class Spool(Body):
 
     def read(self, start: int) -> bytes:
         """Return at most `CHUNK` bytes from the offset *start*; raises OutputError if they cannot be read."""
-        with _disk_errors():
+        with disk_errors():
             self._file.seek(start)
             return self._file.read(CHUNK)
 
@@ -64,7 +64,7 @@ class Spool(Body):
 
     def append(self, chunk: bytes) -> None:
         """Append *chunk*; raises OutputError if it cannot be stored."""
-        with _disk_errors():
+        with disk_errors():
             if isinstance(self._file, BytesIO) and self.length + len(chunk) > self._keep:
                 self._file = _move_to_disk(self._file)
             self._file.seek(self.length)  # it may have been read
@@ -162,12 +162,13 @@ def _move_to_disk(memory: BytesIO) -> BinaryIO:
 
 
 @contextmanager
-def _disk_errors() -> Iterator[None]:
+def disk_errors(what: str = "a body") -> Iterator[None]:
+    """Raise OutputError if *what* cannot be stored in a temporary file."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(
-            f"a body cannot be stored in a temporary file: {reason}",
+            f"{what} cannot be stored in a temporary file: {reason}",
             hint="set TMPDIR to a directory with free space",
         ) from error
