@@ -97,8 +97,8 @@ def test_control_sequences_in_json_are_neutralized_and_the_json_is_equivalent(
     ],
 )
 def test_set_validates_and_stores_a_setting(xapi: Xapi, key: str, value: str, line: str) -> None:
-    assert xapi("profile", "set", key, value) == Outcome(0, "", f"xapi: set {key} of profile default\n")
-
+    note = "xapi: using the base URL https://api.test/v1, without /\n" if key == "base_url" else ""
+    assert xapi("profile", "set", key, value) == Outcome(0, "", f"{note}xapi: set {key} of profile default\n")
     assert config_of(xapi) == f"[profiles.default]\n{line}\n"
 
 
