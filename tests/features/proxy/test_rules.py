@@ -55,7 +55,7 @@ def test_a_target_that_leads_elsewhere_is_refused(target: str, status: int) -> N
     assert refused(RULES, f"GET {target} HTTP/1.1", WITH_KEY) == status
 
 
-@pytest.mark.parametrize("header", ["X: y", "Authorization: Bearer other", f"Authorization: Basic {KEY}"])
+@pytest.mark.parametrize("header", ["X: y", "Authorization: Bearer \xe2\x82\xac", f"Authorization: Basic {KEY}"])
 def test_a_request_without_the_key_is_refused(header: str) -> None:
     assert refused(RULES, "GET / HTTP/1.1", header) == 401
 

@@ -19,12 +19,10 @@ _HOP_BY_HOP = frozenset(
     }
 )  # fmt: skip
 _AUTHORIZATION = authorization.NAME.lower().encode("ascii")
-_NOT_FORWARDED = _HOP_BY_HOP | {_AUTHORIZATION, b"content-length", b"cookie", b"cookie2", b"expect", b"host"}
-_NOT_RETURNED = _HOP_BY_HOP | {b"content-length", b"set-cookie", b"set-cookie2"}
+_NOT_FORWARDED = _HOP_BY_HOP | {_AUTHORIZATION, b"content-length", b"cookie", b"expect", b"host"}
+_NOT_RETURNED = _HOP_BY_HOP | {b"content-length", b"set-cookie"}
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
-_LINK = b"link"
-_WITH_URL = frozenset({b"location", b"content-location", _LINK})
-_TARGET = re.compile(r"(?<=<)[^<>]*(?=>)")  # of a link (RFC 8288, section 3)
+_URLS = {b"location": re.compile(rb".+"), b"link": re.compile(rb"(?<=<)[^<>]*(?=>)")}  # RFC 8288, section 3
 _ADDED_BY_XAPI = ("Accept", "Accept-Encoding", "User-Agent")  # unless the client, or the profile, sends them
 
 
@@ -47,12 +45,16 @@ def response_start(response: Response, request: RequestHead, origin: str, *, clo
 
     URLs of *origin*, the API's, lead to the proxy in it. If it *closes* the connection, that is announced.
     """
+
+    def rewritten(found: re.Match[bytes]) -> bytes:
+        rest = urls.after_origin(found[0].decode("latin-1").strip(), origin)
+        return found[0] if rest is None else f"http://{request.headers.get('Host')}{rest}".encode("latin-1")
+
     dropped = _NOT_RETURNED | _options(response.headers)
     lines = [b"HTTP/1.1 %d %s\r\n" % (response.status, response.reason)]
     for name, value in response.headers.raw:
-        lowered = name.lower()
-        if lowered not in dropped:
-            sent = _rewritten(value, origin, request, has_links=lowered == _LINK) if lowered in _WITH_URL else value
+        if (lowered := name.lower()) not in dropped:
+            sent = _URLS[lowered].sub(rewritten, value) if lowered in _URLS else value
             lines.append(b"%s: %s\r\n" % (name, sent))
     framing = _framing(response, request)
     lines += [framing, b"Connection: close\r\n" if closes else b"", b"\r\n"]
@@ -71,18 +73,6 @@ def _framing(response: Response, request: RequestHead) -> bytes:
         return b"Content-Length: %d\r\n" % int(length.partition(",")[0])  # the transport has checked it
     has_no_body = request.method == "HEAD" or response.status in (204, 304)
     return b"" if has_no_body or request.is_http_1_0 else _CHUNKED  # HTTP/1.0: the end of the connection
-
-
-def _rewritten(value: bytes, origin: str, request: RequestHead, *, has_links: bool) -> bytes:
-    """Return *value*, a URL or links, with the API's *origin* replaced by that of the proxy, as the client knows it."""
-    own = f"http://{request.headers.get('Host')}"
-
-    def rewritten(reference: str) -> str:
-        rest = urls.after_origin(reference.strip(), origin)
-        return reference if rest is None else own + rest
-
-    text = value.decode("latin-1")
-    return (_TARGET.sub(lambda found: rewritten(found[0]), text) if has_links else rewritten(text)).encode("latin-1")
 
 
 def own_response(status: int, kind: str, message: str, *, closes: bool, has_body: bool = True) -> bytes:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import fnmatch
 import re
 import time
 from collections.abc import Sequence
@@ -42,8 +43,7 @@ class Allowed(NamedTuple):
         method, _, path = text.partition(" ")
         if not (method == "*" or method.isalpha()) or not path.startswith(("/", "*")) or "?" in path or " " in path:
             raise UsageError(f"--allow {text!r} is not METHOD PATH", hint="write it like 'GET /x-api/*'")
-        pattern = ".*".join(map(re.escape, path.split("*")))
-        return cls(method.upper(), re.compile(pattern, re.DOTALL))
+        return cls(method.upper(), re.compile(fnmatch.translate(path.replace("[", "[[]"))))  # only * is special
 
     def matches(self, method: str, path: str) -> bool:
         """Return whether a request with *method* for *path* is allowed."""
@@ -95,7 +95,7 @@ class Rules(NamedTuple):
         """Raise Refusal unless the client addresses the proxy or the API; a web page may use another name."""
         name = _PORT.sub("", host)
         if port is None:
-            is_own = name in _LOOPBACK or "." not in name or name == urls.origin(self.base_url)[1]
+            is_own = host.isascii() and ("." not in name or name in {*_LOOPBACK, urls.origin(self.base_url)[1]})
         else:
             is_own = name in _LOOPBACK and (host.removeprefix(name) or ":80") == f":{port}"
         if not is_own:
@@ -104,7 +104,7 @@ class Rules(NamedTuple):
     def _has_key(self, head: RequestHead) -> bool:
         """Return whether the request has the key as a bearer token, or as the password of Basic authentication."""
         scheme, _, value = head.headers.get("Authorization").partition(" ")
-        key = value.strip().encode("latin-1")
+        key = value.strip().encode()
         if scheme.lower() == "basic":
             try:
                 key = base64.b64decode(key, validate=True).partition(b":")[2]
