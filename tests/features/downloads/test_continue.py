@@ -196,6 +196,7 @@ def test_a_redirect_to_another_origin_is_resumed_without_the_token(xapi: Xapi, o
         ("-o", "out", "--paginate"),
         ("-o", "out", "a=1"),
         ("-o", "out", "--no-check-status"),
+        ("-o", "out", "--csv"),
         ("-o", "/dev/stdout"),
     ],
 )

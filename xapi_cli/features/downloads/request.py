@@ -22,7 +22,8 @@ def prepare(plan: "Plan", resume: bool) -> None:
     if plan.options.output in (None, "-"):
         raise UsageError("--continue requires -o FILE", hint="add -o FILE")
     plan.require_get("--continue")
-    plan.refuse("--continue", check_status=not plan.options.check_status)  # FILE would get the body of an error
+    # the part would have a table, or the body of an error
+    plan.refuse("--continue", csv=plan.options.csv, check_status=not plan.options.check_status)
     for name, _ in plan.items.headers:
         if name.lower() in _RANGE_HEADERS:
             raise UsageError(f"--continue sets the header {name} itself", hint="remove the header")
