@@ -122,7 +122,7 @@ def test_a_post_that_was_in_flight_is_sent_again_after_a_crash_and_stderr_says_s
 
 @pytest.mark.slow
 def test_after_sigkill_at_random_times_every_line_has_one_response(xapi: Xapi, tmp_path: Path) -> None:
-    count, rng = 1000, random.Random(5)
+    count, rng = 3000, random.Random(5)
     (tmp_path / "in").write_text(paths(count))
     printed: set[int] = set()
     with Api() as api:
