@@ -57,7 +57,7 @@ def _blocked(xapi: Xapi, phase: str, *more: str) -> Iterator[tuple[Process, Serv
         "retry": [request(), send(response("503 Busy", b"", "Retry-After: 60")), hang()],
         "login": [head(), hang()],
     }
-    (xapi.home / "large").write_bytes(b"x" * 20_000_000)
+    (xapi.home / "large").write_bytes(b"x" * 20_000_000 if phase == "upload" else b"")
     os.mkfifo(xapi.home / "fifo")
     with Server(scripts.get(phase, [serve(OK)])) as server, full_backlog() as dead:
         env = bearing(server)

@@ -67,8 +67,7 @@ def test_an_unsafe_config_file_is_rejected(xapi: Xapi, sandbox: Sandbox, ran: Pa
         outcome = xapi(*args)
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
         assert "set XAPI_CONFIG_DIR to a directory that only you can write to" in outcome.err
-    for args in (("--version",), ("--help",), ("request", "--help")):
-        assert xapi(*args).code == 0
+    assert xapi("--help").code == 0
     assert (ran.exists(), sandbox.login_attempts) == (False, 0)
 
 

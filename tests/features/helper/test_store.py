@@ -176,9 +176,7 @@ def test_pass_stores_encrypted_records(
         monkeypatch.setenv(name, value)
     store = _open(opened, "pass")
     store.probe()
-    assert (store.read(ME), store.delete(ME)) == (None, False)
-
-    for record in (SECRET, Record(Token("x" * 3000)), Record(Token("y" * 59_000)), SECRET):
+    for record in (Record(Token("y" * 59_000)), SECRET):
         store.write(ME, record)
         assert _open(opened, "pass").read(ME) == record
     files = shared_password_store.secrets()
