@@ -177,11 +177,12 @@ def test_curl_trusts_the_certificates_that_xapi_trusts(xapi: Xapi, tmp_path: Pat
     assert "--max-time 9" in command
 
 
-def test_the_settings_that_select_the_account_are_passed_on(xapi: Xapi) -> None:
-    env = {"XAPI_BASE_URL": "https://api.test"}
-    command = _command(xapi, "/a", "-u", "me@x.test", "--storage", "file", "--no-login", "--no-input", env=env)
+def test_the_settings_that_select_the_account_are_passed_on_and_what_curl_cannot_do_is_noted(xapi: Xapi) -> None:
+    args = ("-u", "me@x.test", "--storage", "file", "--no-login", "--no-input", "--csv", "--paginate")
+    outcome = xapi("request", "/a", *args, "--curl", env={"XAPI_BASE_URL": "https://api.test"})
 
-    assert command == (
+    assert outcome.err == "xapi: omitted from the command, because curl has no equivalent: --paginate, --csv\n"
+    assert outcome.out == (
         "xapi token show --header --no-login --username 'me@x.test' --storage 'file' --no-input | "
         "curl -q --silent --show-error --globoff --path-as-is --compressed --fail-with-body --location "
         "--max-redirs 10 --proto-redir =https --header @- 'https://api.test/a'\n"

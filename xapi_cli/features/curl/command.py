@@ -86,6 +86,8 @@ class _Command:
     def _missing(self) -> Iterator[str]:
         """Yield the given options that curl does not support."""
         yield from (option for option in self._plan.given if option != "--curl")
+        if self._options.csv:
+            yield "--csv"
         if self._options.meta is not None:
             yield "--meta"
         if self._options.verbose:  # curl's --verbose shows the token
