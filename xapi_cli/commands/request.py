@@ -125,6 +125,7 @@ class Sending:
         self.sender = self._new_sender()
         self.output = self._new_output()
         self.last: Outcome | None = None  # the last response
+        self._other_origin = ""  # from which a response came, after a note
         self._started = time.monotonic()
         stack.callback(self._close_last)
         self.checks: list[Callable[[], None]] = []  # after a success
@@ -176,8 +177,9 @@ class Sending:
         """Take the response *outcome*, which is closed when the next one arrives."""
         self._close_last()
         self.last = outcome
-        if not outcome.from_api:
-            where = urls.displayed(urls.root(outcome.response.request.url))
+        where = "" if outcome.from_api else urls.displayed(urls.root(outcome.response.request.url))
+        if where not in ("", self._other_origin):
+            self._other_origin = where
             self.context.terminal.note(f"the response came from another origin, {where}, without the token")
 
     def _close_last(self) -> None:
