@@ -119,10 +119,10 @@ def members(data: bytes | None) -> Members:
         for name in reader.members():
             if name in found:
                 raise InvalidLine(f"the field {shortened(name, 60)!r} appears twice")
-            value = reader.value()
-            if name not in _VERBATIM:
-                dumps(value).encode()
-            found[name] = reader.written() if name in _VERBATIM else value
+            value, written = reader.value(), reader.written()
+            if name not in _VERBATIM and "\\u" in written:
+                dumps(value).encode()  # raises for an unpaired surrogate
+            found[name] = written if name in _VERBATIM else value
         if reader.peek():
             raise InvalidLine("the line has data after its object")
     except InvalidValue as error:
