@@ -126,7 +126,6 @@ TOKENS = {
     "true": ({"access_token": "abc", "expires_in": True}, None),
     "a list": ({"access_token": "abc", "expires_in": [60]}, None),
     "args": ({"access_token": "abc", "expires_in": "an hour"}, None),
-    "a blank string": ({"access_token": "abc", "expires_in": ""}, None),
     "not a number": ({"access_token": "abc", "expires_in": "nan"}, None),
     "more members": ({"access_token": "abc", "refresh_token": "x", "scope": [], "expires_in": 1}, 1.0),
 }

@@ -185,6 +185,7 @@ QUESTION = "Remember the password in the keyring, so that xapi can log in again 
         (None, "\n", 0, True),
         (None, "n\n", 0, False),
         (None, "\x03", 130, False),
+        (None, "\x04", 0, False),
         ("--remember", None, 0, True),
         ("--no-remember", None, 0, False),
     ],

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -114,8 +115,9 @@ def login(
         stored = account.repository
         if typed and remember is None and stored.row.remembers_passwords and not stored.remembers:
             question = f"Remember the password in {stored.place}, so that xapi can log in again automatically?"
-            if terminal.confirm(question):
-                account.remember(typed)
+            with suppress(LoginNeeded):  # Ctrl-D means no
+                if terminal.confirm(question):
+                    account.remember(typed)
     finally:  # even after Ctrl-C at the question: the token and the profile are stored
         _report(context, account, token, is_written=is_written)
 
