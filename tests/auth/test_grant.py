@@ -280,7 +280,8 @@ REFUSALS: dict[str, tuple[int, Headers, bytes, type[XapiError], str, str]] = {
         )
         for status, code in [
             (401, "invalid_client"),
-            (400, "invalid_scope"),
+            (400, "server_error"),
+            (403, "temporarily_unavailable"),
             (400, "invalid_request"),
             (403, "unauthorized_client"),
             (400, "unsupported_grant_type"),
@@ -296,7 +297,6 @@ REFUSALS: dict[str, tuple[int, Headers, bytes, type[XapiError], str, str]] = {
         for number, (body, doubt) in enumerate(
             [
                 (b"", "without an error code"),
-                (b"null", "without an error code"),
                 (b"[1]", "without an error code"),
                 (oauth(1), "without an error code"),
                 (oauth("\x1b]0;x"), "without an error code"),

@@ -32,9 +32,10 @@ _CHECK_URL = "check the base URL, which is the part before /x-api/token"
 _MAX_BODY = 1024 * 1024
 _MAX_LIFETIME = 10 * 365 * 86400  # seconds; a lifetime of more than ten years is a mistake, not an expiry
 _ERROR_CODE_PATTERN = re.compile(r"[a-z_]{1,40}")  # the error codes of RFC 6749, section 5.2, and similar ones
-# The codes of that section that say nothing about the password.
+# The codes of that section, and of section 4.1.2.1, that say nothing about the password.
 _OTHER_CODES = frozenset(
     {"invalid_client", "invalid_scope", "unauthorized_client", "unsupported_grant_type", "invalid_request"}
+    | {"server_error", "temporarily_unavailable"}
 )
 _NEEDS_CERTIFICATE = re.compile(rb"no required ssl certificate|the ssl certificate error", re.IGNORECASE)  # of nginx
 _MAX_PROBE_TIMEOUT = 10.0  # seconds; the user waits for the probe
