@@ -6,7 +6,8 @@ import pytest
 
 from tests.features.proxy.test_incoming import parsed
 from xapi_cli.errors import UsageError
-from xapi_cli.features.proxy.rules import Allowed, Refusal, Rules
+from xapi_cli.features.proxy.incoming import Refusal
+from xapi_cli.features.proxy.rules import Allowed, Rules
 
 KEY, PORT = "the-key-of-the-proxy", 4000
 RULES = Rules("https://api.test/v1", KEY)

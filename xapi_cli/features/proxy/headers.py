@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from http.client import responses
 
-from xapi_cli.features.proxy.incoming import RequestHead
+from xapi_cli.features.proxy.incoming import Refusal, RequestHead
 from xapi_cli.http import authorization, urls
 from xapi_cli.http.header_syntax import Header, with_defaults
 from xapi_cli.http.messages import Headers, Response
@@ -75,16 +75,16 @@ def _framing(response: Response, request: RequestHead) -> bytes:
     return b"" if has_no_body or request.is_http_1_0 else _CHUNKED  # HTTP/1.0: the end of the connection
 
 
-def own_response(status: int, kind: str, message: str, *, closes: bool, has_body: bool = True) -> bytes:
-    """Return a response of the proxy itself, whose body is a JSON object with *kind* and *message*."""
-    body = json.dumps({"error": kind, "message": f"xapi proxy: {message}"}).encode() + b"\n"
+def own_response(refusal: Refusal, *, closes: bool, has_body: bool) -> bytes:
+    """Return the response of the proxy itself with *refusal*, as a JSON object."""
+    body = json.dumps({"error": refusal.kind, "message": f"xapi proxy: {refusal.message}"}).encode() + b"\n"
     lines = [
-        f"HTTP/1.1 {status} {responses[status]}",
+        f"HTTP/1.1 {refusal.status} {responses[refusal.status]}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         "Cache-Control: no-store",
     ]
-    if status == 401:
+    if refusal.status == 401:
         lines.append('WWW-Authenticate: Bearer realm="xapi proxy"')
     if closes:
         lines.append("Connection: close")

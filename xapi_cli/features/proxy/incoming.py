@@ -31,12 +31,12 @@ _MAX_KEPT = 2**30  # bytes; a longer body cannot be sent again
 _PAUSE = 0.05  # seconds without data after which the sender of a body may look for an early response
 
 
-class InvalidRequest(Exception):
-    """The request is not valid HTTP, or not supported: *status* is that of the response, and *reason* its message."""
+class Refusal(Exception):
+    """The request is not forwarded; *status* is that of the response, *kind* and *message* are its content."""
 
-    def __init__(self, reason: str, status: int = 400) -> None:
-        super().__init__(reason)
-        self.reason, self.status = reason, status
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message = status, kind, message
 
 
 class ClientLeft(Exception):
@@ -63,19 +63,21 @@ class Input:
         self.buffer = bytearray()
 
     def head(self) -> RequestHead | None:
-        """Return the next request line with its headers, None at the end of the input; raises InvalidRequest."""
+        """Return the next request line with its headers, None at the end of the input; raises Refusal."""
         self._protocol = h11.Connection(h11.SERVER)
         size, expires = 0, None  # the wait for a request is not limited
         while not (blank := BLANK_LINE.search(self.buffer, max(size - 2, 0), MAX_HEADER_SIZE)):
             size = len(self.buffer)
             if size >= MAX_HEADER_SIZE:
-                raise InvalidRequest("the request line and headers are too long", 431)
+                raise Refusal(431, "request", "the request line and headers are too long")
             if self.buffer.startswith(TLS_RECORDS):
-                raise InvalidRequest("the request line is not valid; the proxy serves http, not https")
+                raise Refusal(400, "request", "the request line is not valid; the proxy serves http, not https")
             if size and expires is None:
                 expires = time.monotonic() + self._timeout
             if not self._receive(None if expires is None else expires - time.monotonic()):
-                raise InvalidRequest(f"the headers of the request were not complete within {self._timeout:g} s", 408)
+                raise Refusal(
+                    408, "request", f"the headers of the request were not complete within {self._timeout:g} s"
+                )
             if len(self.buffer) == size:
                 return None
         text = bytes(self.buffer[: blank.end()])
@@ -84,20 +86,20 @@ class Input:
 
     def _parse(self, text: bytes) -> RequestHead:
         if not _HEAD.fullmatch(text):
-            raise InvalidRequest("a line of the headers is not valid, or does not end with CRLF")
+            raise Refusal(400, "request", "a line of the headers is not valid, or does not end with CRLF")
         framing = _FRAMING.findall(text)
         if len(framing) > 1 or (framing and not _VALID_FRAMING.fullmatch(framing[0])):
-            raise InvalidRequest("the length of the body is ambiguous, not valid, or not supported")
+            raise Refusal(400, "request", "the length of the body is ambiguous, not valid, or not supported")
         self._protocol.receive_data(text)
         try:
             request = self._protocol.next_event()
         except h11.RemoteProtocolError as error:
-            raise InvalidRequest(_describe(error)) from None
+            raise Refusal(400, "request", _describe(error)) from None
         assert isinstance(request, h11.Request)  # noqa: S101 - h11 returns no other event for complete headers
         headers = Headers(request.headers.raw_items())
         is_chunked, is_http_1_0 = "Transfer-Encoding" in headers, request.http_version == b"1.0"
         if is_chunked and is_http_1_0:
-            raise InvalidRequest("an HTTP/1.0 request has a Transfer-Encoding")
+            raise Refusal(400, "request", "an HTTP/1.0 request has a Transfer-Encoding")
         self._chunks = ChunkFraming(_CHUNK_HEADER) if is_chunked else None
         length = None if is_chunked else int(headers.get("Content-Length", "0"))
         if length == 0:
@@ -112,7 +114,7 @@ class Input:
     def body(self) -> Iterator[bytes]:
         """Yield the body of the request as it arrives, and b"" while the client pauses.
 
-        Raises ClientLeft, or InvalidRequest.
+        Raises ClientLeft, or Refusal.
         """
         if self._protocol.they_are_waiting_for_100_continue and not self.buffer:
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -121,13 +123,13 @@ class Input:
                 if isinstance(event, h11.Data):
                     yield bytes(event.data)
                 elif self._chunks is not None and self._chunks.error:
-                    raise InvalidRequest(self._chunks.error)
+                    raise Refusal(400, "request", self._chunks.error)
                 elif self.buffer or self._receive_more():
                     self._parse_body()
                 else:
                     yield b""
         except h11.RemoteProtocolError as error:
-            raise InvalidRequest(_describe(error)) from None
+            raise Refusal(400, "request", _describe(error)) from None
         self.buffer[:0] = self._protocol.trailing_data[0]
 
     def _parse_body(self) -> None:
@@ -182,7 +184,7 @@ class Upload(Body):
     """The body of a request, read from *source* while it is sent, with a copy that can be sent again after a 401.
 
     *length* is None for a chunked body. Iteration yields b"" while the client pauses; it raises ClientLeft,
-    InvalidRequest, or NetworkError if the body is too large to be sent again.
+    Refusal, or NetworkError if the body is too large to be sent again.
     """
 
     def __init__(self, source: Input, length: int | None) -> None:

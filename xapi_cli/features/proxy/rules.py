@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from xapi_cli.errors import UsageError
-from xapi_cli.features.proxy.incoming import RequestHead
+from xapi_cli.features.proxy.incoming import Refusal, RequestHead
 from xapi_cli.http import urls
 from xapi_cli.http.header_syntax import REFUSED_METHODS
 from xapi_cli.request import read_only
@@ -21,14 +21,6 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _REFUSED_METHODS = {**REFUSED_METHODS, "TRACK": REFUSED_METHODS["TRACE"]}
 _MAX_DECODINGS = 5  # of a path; a server and the gateways before it may each decode it once
 _NAVIGATION = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?=[/\\]|$)|[\x00-\x1f\x7f-\x9f]")
-
-
-class Refusal(Exception):
-    """The request is not forwarded; *status* is that of the response, *kind* and *message* are its content."""
-
-    def __init__(self, status: int, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.kind, self.message = status, kind, message
 
 
 class Allowed(NamedTuple):

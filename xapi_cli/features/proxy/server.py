@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xapi_cli.errors import NetworkError, TimeoutExpired, XapiError, unexpected
 from xapi_cli.features.proxy import headers
-from xapi_cli.features.proxy.incoming import ClientLeft, Input, InvalidRequest, RequestHead, Upload
-from xapi_cli.features.proxy.rules import Refusal, Rules
+from xapi_cli.features.proxy.incoming import ClientLeft, Input, Refusal, RequestHead, Upload
+from xapi_cli.features.proxy.rules import Rules
 from xapi_cli.http.header_syntax import LAST_CHUNK, Header, chunk
 from xapi_cli.http.retry import IDEMPOTENT
 from xapi_cli.http.send import Call
@@ -142,8 +142,8 @@ class _Connection:
         """Serve the next request; return whether another one may follow."""
         try:
             head = self._input.head()
-        except InvalidRequest as error:
-            return self._refuse(error.status, "request", error.reason)
+        except Refusal as refusal:
+            return self._refuse(refusal)
         if head is None:
             return False
         self._has_call = True
@@ -153,18 +153,14 @@ class _Connection:
             self._has_call = False
 
     def _forward(self, head: RequestHead) -> bool:
-        rules = self._forwarding.rules
-        try:
-            url = rules.url_of(head, port=self._port)
-        except Refusal as refusal:
-            return self._refuse(refusal.status, refusal.kind, refusal.message, head)
         upload = None if head.length == 0 else Upload(self._input, head.length)
-        added = headers.forwarded(head, self._forwarding.headers)
-        call = Call(head.method, url, added, upload, beside=(self._socket, self._check_client))
         try:
+            url = self._forwarding.rules.url_of(head, port=self._port)
+            added = headers.forwarded(head, self._forwarding.headers)
+            call = Call(head.method, url, added, upload, beside=(self._socket, self._check_client))
             response = self._forwarding.send(call)
-        except InvalidRequest as error:
-            return self._refuse(error.status, "request", error.reason)
+        except Refusal as refusal:
+            return self._refuse(refusal, head)
         except XapiError as error:
             return self._fail(error, head)
         except (OSError, ClientLeft):
@@ -209,13 +205,13 @@ class _Connection:
             self._forwarding.warn(f"{head.method} {head.target.partition('?')[0]}: {message}")
             return False
         status = 504 if isinstance(error, TimeoutExpired) else 502
-        return self._refuse(status, error.kind, message, head)
+        return self._refuse(Refusal(status, error.kind, message), head)
 
-    def _refuse(self, status: int, kind: str, message: str, head: RequestHead | None = None) -> bool:
-        """Respond with an error of the proxy; return whether another request may follow."""
+    def _refuse(self, refusal: Refusal, head: RequestHead | None = None) -> bool:
+        """Respond with *refusal*; return whether another request may follow."""
         closes = not self._input.allows_next
         has_body = head is None or head.method != "HEAD"
-        self._socket.sendall(headers.own_response(status, kind, message, closes=closes, has_body=has_body))
+        self._socket.sendall(headers.own_response(refusal, closes=closes, has_body=has_body))
         if closes:
             self._linger()
         return not closes
