@@ -224,11 +224,7 @@ def failing(third: bytes) -> Respond:
         (b"", 11, "closed the connection without a response"),
         (page(b'[1, "\xff"]'), 6, "--paginate cannot read the body: it is not valid UTF-8"),
         (page(b'[{"id": 5}, '), 6, "the page is not valid JSON: expecting value at character 13"),
-        (
-            page(b"<html>", "Content-Type: text/html"),
-            6,
-            "the response is not JSON (Content-Type text/html); check PATH",
-        ),
+        (page(b"<p>", "Content-Type: text/html"), 6, "the response is not JSON (Content-Type text/html); check PATH"),
         (response("200 OK", b"[1", "Content-Length: 9", "Connection: close"), 11, "was truncated after 2 bytes"),
         (b"HTTP/1.1 304 Not Modified\r\n\r\n", 6, "the page is not modified (304)"),
     ],
@@ -274,13 +270,14 @@ def test_the_output_file_is_replaced_only_if_all_pages_arrive(xapi: Xapi, out: P
 
 
 @pytest.mark.parametrize(
-    ("option", "out", "err"), [(None, "", '{"no": 1}'), ("stdout", '{"no": 1}', ""), ("none", "", "")]
+    ("option", "out", "err"), [("", "", '{"no": 1}'), ("stdout", '{"no": 1}', ""), ("none", "", "")]
 )
-def test_the_body_of_an_error_goes_to_stderr_by_default(xapi: Xapi, option: str | None, out: str, err: str) -> None:
-    with PageServer(failing(page({"no": 1}, status="500 No"))) as server:
+@pytest.mark.parametrize("status", ["302 No", "500 No"])
+def test_an_error_body_goes_to_stderr_by_default(xapi: Xapi, status: str, option: str, out: str, err: str) -> None:
+    with PageServer(failing(page({"no": 1}, status=status))) as server:
         outcome = paginate(xapi, server, *(["--error-body", option] if option else []))
 
-    assert (outcome.code, outcome.out) == (5, lines(1, 2, 3, 4) + out)
+    assert (outcome.code, outcome.out) == (int(status[0]), lines(1, 2, 3, 4) + out)
     assert outcome.err.startswith(err + "\n" if err else "xapi: error: ")
 
 

@@ -102,7 +102,7 @@ class Pages:
         while True:
             sending.take(outcome)
             response = outcome.response
-            if response.status >= 400:
+            if response.status >= 300:
                 self._output.write_body(response)
             if error := status_error(outcome, sending.tokens, body=self._output.beginning):
                 raise error
