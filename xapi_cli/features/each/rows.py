@@ -132,7 +132,8 @@ def _table(parts: Iterator[str], needed: Collection[str]) -> Iterator[Row]:
                 value = dict(zip(header, cells, strict=False))
                 yield Row(count, line, value, is_text=True, surplus=len(cells) > len(header))
     except csv.Error as error:
-        raise UsageError(f"line {start} of the CSV input is not valid: {error}") from None
+        reason = str(error).partition(" - ")[0]  # then Python asks about the mode of the file
+        raise UsageError(f"line {start} of the CSV input is not valid: {reason}") from None
 
 
 def _check_header(header: Sequence[str], needed: Collection[str]) -> None:
