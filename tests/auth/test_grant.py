@@ -289,7 +289,7 @@ REFUSALS: dict[str, tuple[int, Headers, bytes, type[XapiError], str, str]] = {
     },
     "another code": (422, {}, oauth("locked"), LoginRefused, f"{LOGIN} was rejected (422 locked)", CODE),
     "rights": (
-        *(403, {}, oauth("denied"), LoginRefused, f"{LOGIN} was rejected (403 denied)"),
+        *(403, {}, oauth("denied", "no"), LoginRefused, f"{LOGIN} was rejected (403 denied: no)"),
         f"{CODE}; the API serves only users with master rights",
     ),
     **{

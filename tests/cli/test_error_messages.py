@@ -89,7 +89,8 @@ ERRORS = {
     # tokens and passwords
     "a wrong password": Error(
         "login", PASSWORD, 10,
-        f"login as {ME} was rejected (400 invalid_grant); check the password in XAPI_PASSWORD, and the username"
+        f"login as {ME} was rejected "
+        "(400 invalid_grant: username and password do not match); check the password in XAPI_PASSWORD, and the username"
     ),
     "no password source": Error(
         "login", HERE, 10,

@@ -93,7 +93,7 @@ def test_after_a_rejection_what_was_typed_can_be_corrected_and_is_not_sent_twice
             terminal,
             ("Email address: ", "mastr@example.com\n"),
             ("Password for mastr@example.com ", f"{MASTER.password}\n"),
-            ("was rejected (400 invalid_grant); try again (2 attempts left)", ""),
+            ("was rejected (400 invalid_grant: username and password do not match); try again (2 attempts left)", ""),
             ("Email address [mastr@example.com]: ", "\n"),
             ("Password for mastr@example.com ", f"{MASTER.password}\n"),
             ("(1 attempt left)", ""),
@@ -129,7 +129,7 @@ def test_after_three_rejected_passwords_login_fails(xapi: Xapi, sandbox: Sandbox
     with xapi.on_terminal("login", *account_of(sandbox), columns=300) as terminal:
         answer(terminal, *(("Password for ", f"{password}\n") for password in ("wrong", "wrong too", "wrong")))
         assert terminal.wait() == 10
-    rejected = " was rejected (400 invalid_grant); check the password that you typed, and the username"
+    rejected = " do not match); check the password that you typed, and the username"
     assert terminal.text.splitlines()[-1].endswith(rejected)
     assert (sandbox.login_attempts, xapi.config.exists()) == (2, False)
     with xapi.on_terminal("login", *account_of(sandbox), env={"XAPI_PASSWORD": "wrong"}) as terminal:

@@ -221,7 +221,7 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
         reason = f" from {url}, {'which did not respond with JSON' if description is None else 'without an error code'}"
         check = f"check the base URL, {origin}"
     else:
-        reason, check = f" {code}", f"check {origin}"
+        reason, check = f" {code}{description}", f"check {origin}"
     rights = "; the API serves only users with master rights" if status == 403 else ""
     return LoginRefused(
         f"login as {name} was rejected ({status}{reason})",
