@@ -169,7 +169,7 @@ def test_after_a_rejected_password_xapi_prompts_again_and_no_process_waits_for_t
         terminal.expect("the password is empty; try again")
         terminal.expect("Password for ")
         terminal.type("wrong three\n")
-        terminal.expect(" was rejected (400 invalid_grant); try again")
+        terminal.expect(" was rejected (400 invalid_grant: username and password do not match); try again")
         terminal.expect("Password for ")
         assert xapi("login", env=sandbox.settings).code == 0  # the lock is free
         terminal.type("whatever\n")
