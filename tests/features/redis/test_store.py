@@ -10,6 +10,7 @@ import pytest
 from tests.support.redis_server import RedisServer
 from tests.support.threads import wait_until
 from xapi_cli.errors import StoreError
+from xapi_cli.features.redis.store import RedisStore
 from xapi_cli.hints import text
 from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.protocol import LockLost, StoreOptions
@@ -109,6 +110,21 @@ def test_a_command_gives_the_password(redis_server: RedisServer, tmp_path: Path)
 
     with pytest.raises(StoreError, match="redis_password_command 'false' failed with exit code 1"):
         repository_in(redis_server, tmp_path, redis_password_command=["false"]).probe()
+
+
+def test_a_logout_is_not_undone_by_a_login_that_writes_between_its_steps(
+    shared_redis: RedisServer, tmp_path: Path
+) -> None:
+    class Interleaved(RedisStore):
+        def run(self, command: Callable[[Any], Any]) -> Any:
+            result = super().run(command)
+            login.write(RECORD)
+            return result
+
+    with (login := session_in(shared_redis, tmp_path)).locked(60):
+        assert login.write(RECORD)
+        Interleaved(repository_in(shared_redis, tmp_path).options).delete(ME)
+    assert repository_in(shared_redis, tmp_path).read() is None
 
 
 def test_a_logout_is_possible_without_memory_left(redis_server: RedisServer, tmp_path: Path) -> None:

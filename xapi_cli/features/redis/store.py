@@ -107,9 +107,11 @@ class RedisStore:
 
     def delete(self, identity: Identity) -> bool:
         """Delete the record of *identity*, and stop logins in progress; return whether there was a record."""
-        count = self.run(lambda client: client.delete(self.key(identity.key, "record")))  # also without memory left
         mark = os.urandom(8).hex()
-        self.run(lambda client: client.set(self.key(identity.key, "logout"), mark, ex=_LOGOUT_LIFETIME))
+        try:  # first, so that a login in progress cannot store a record after the deletion
+            self.run(lambda client: client.set(self.key(identity.key, "logout"), mark, ex=_LOGOUT_LIFETIME))
+        finally:  # it is possible without memory left
+            count = self.run(lambda client: client.delete(self.key(identity.key, "record")))
         return bool(count)
 
     def get(self, key: str) -> bytes | None:
