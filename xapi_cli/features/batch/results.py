@@ -33,8 +33,8 @@ _ONE_LINE = str.maketrans("\r\n", "  ")
 class Task(NamedTuple):
     """The request *call* with the number *number*, or the *failure* that is its result without sending anything.
 
-    Without both, the result is known to the caller, and *code* is its exit code. *begin* is called, in the main thread,
-    immediately before the request is first sent. *source* is what the caller needs together with the result.
+    Without both, the result is known to the caller, and *code* is its exit code. *begin* is called immediately before
+    the request is first sent. *source* is what the caller needs together with the result.
     """
 
     number: int

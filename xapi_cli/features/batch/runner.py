@@ -273,11 +273,12 @@ class Runner:
             while (taken := self._take()) is not None:
                 self._finish(*taken)
                 del taken  # nothing of it is kept while the thread waits
-        except _Stopped:
-            pass
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
-            self._failure = self._failure or error
-            self.stop()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self.stop()
 
     def _take(self) -> tuple[int, Task] | None:
         """Return the next task and its position, None without one; start another thread if there may be more."""
@@ -306,6 +307,10 @@ class Runner:
             result = self._result(task)
             if self._stops_at is not None and self._stops_at(result):
                 self.stop()
+        except _Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self._fail(error)  # before the last result, with which the run ends
         finally:
             self._results.put((position, result))
 
