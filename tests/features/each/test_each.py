@@ -98,8 +98,8 @@ def test_only_what_has_changed_since_the_last_run_is_fetched(xapi: Xapi, sandbox
     args = ("each", "--list", "/x-api/projects", "--since", f"modifiedSince={time}", "{link}", "--csv", "-o", str(file))
 
     assert xapi(*args[:5], "/x-api/none/{id}", "--partial", *args[6:], env=sandbox.settings).code == 4
-    assert not time.exists()
-    stateless = xapi(*args, env={**sandbox.settings, "XAPI_STORAGE": "none", "XAPI_STATE_DIR": str(file)})
+    assert (time.exists(), file.exists()) == (False, False)
+    stateless = xapi(*args, env={**sandbox.settings, "XAPI_STORAGE": "none", "XAPI_STATE_DIR": __file__})
     assert (stateless.code, "continuing without locks" in stateless.err) == (0, True)
     _, subject = time.read_text().splitlines()
     assert len(file.read_text().splitlines()) == 4
@@ -218,15 +218,15 @@ def test_a_login_that_fails_ends_the_run_with_one_line_and_no_file(
 
 def test_fail_fast_sends_nothing_after_a_page_that_is_no_json(xapi: Xapi, tmp_path: Path) -> None:
     names = b'HTTP/1.1 200 OK\r\nContent-Type: a/json; charset=latin-1\r\nContent-Length: 13\r\n\r\n["\xe9","b","c"]'
-    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage"
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 23\r\n\r\n<title>canary-k</title>"
     unchanged = b"HTTP/1.1 304 Not Modified\r\n\r\n"
     with Server([request(), send(names), request(), send(unchanged), request(), send(page)]) as server:
-        args = ("each", "--list", "/l", "/d/{}", "-j1", "--fail-fast", "--error-format", "json")
-        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
+        args = ("each", "--list", "/l", "/d/{}", "-HX-Api-Key: canary-k", "-j1", "--fail-fast")
+        env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "XAPI_ERROR_FORMAT": "json"}
         outcome = xapi(*args, "--failed", str(tmp_path / "rest"), env=env)
 
     error = json.loads(outcome.err.splitlines()[0])
-    assert (outcome.code, "the response is text/html, not JSON" in error["message"]) == (6, True)
+    assert (outcome.code, "the response is text/html (***), not JSON" in error["message"]) == (6, True)
     assert (error["status"], error["method"], error["url"]) == (200, "GET", f"{server.url}/d/b")
     assert [json.loads(line)["path"] for line in (tmp_path / "rest").read_text().splitlines()] == ["/d/b", "/d/c"]
 
@@ -238,6 +238,8 @@ def test_fail_fast_sends_nothing_after_a_page_that_is_no_json(xapi: Xapi, tmp_pa
         ("/d/1", "/d/1"),
         ("http://127.0.0.1:1/api/d/1", "/d/1"),
         ("http://127.0.0.1:1/d/1", "http://127.0.0.1:1/d/1"),
+        ("/api", "http://127.0.0.1:1/api"),
+        ("/api?x=1", "http://127.0.0.1:1/api?x=1"),
     ],
 )
 def test_a_link_gets_the_path_prefix_of_the_base_url_at_most_once(xapi: Xapi, link: str, path: str) -> None:
@@ -288,15 +290,16 @@ def test_what_two_interrupts_have_prevented_is_in_the_file_of_failed(xapi: Xapi,
     assert [json.loads(line)["path"] for line in rest.read_text().splitlines()] == ["/d/1", "/d/2"]
 
 
-def test_an_interrupt_ends_the_wait_for_the_list(xapi: Xapi) -> None:
-    is_over = threading.Event()
+def test_an_interrupt_ends_the_wait_for_the_list(xapi: Xapi, tmp_path: Path) -> None:
+    is_over, rest = threading.Event(), tmp_path / "rest"
+    rest.write_text("of an earlier run")
     with Server([request(), wait_for(is_over)]) as server:
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"}
-        program = xapi.start("each", "--list", "/l", "/d/{id}", env=env)
+        program = xapi.start("each", "--list", "/l", "/d/{id}", "--failed", str(rest), env=env)
         while not server.received:
             assert program.poll() is None
         program.send_signal(signal.SIGINT)
-        assert program.wait() == 130
+        assert (program.wait(), rest.exists()) == (130, False)
         is_over.set()
 
 

@@ -109,6 +109,7 @@ def each(
     _check_combinations(locals())
     given, path, arguments = _request(words or (), method)
     template = templates.parse(given, path, arguments, header or (), data, base_url=context.base_url)
+    terminal.redactor.add(*template.secrets)
     if context.settings.read_only:
         read_only.check(template.method, (), remedy="add --write")
     resolve = lines.resolver(context)
@@ -129,15 +130,16 @@ def each(
         jobs = jobs or (16 if reads else 1)
         runner = Runner(context, jobs=jobs, rate=per_second, ordered=True, stops_at=stops_at, is_one=True)
         stack.enter_context(runner)
+        write = terminal.write_text if file is None else file.write
+        table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv and not dry_run else None
+        result = Output(terminal, write, rejects, reads=reads, table=table, is_full=full)
+        stack.callback(result.finish_rejects, stays=failed == from_)  # however the run ends
         if list_ is None:
             source = lines.blocks(lines.open_input(from_, terminal, stack))
             found, date = rows(source, needed=template.names, items=items_), ""
         else:
             found, date = listing.fetched(context, runner, list_, last_run, items_, stack)
         tasks = templates.resolved(found, template, resolve)
-        write = terminal.write_text if file is None else file.write
-        table = CsvTable(parse_fields(fields or ""), terminal.warn) if csv and not dry_run else None
-        result = Output(terminal, write, rejects, reads=reads, table=table, is_full=full)
         if dry_run:
             tasks = (task._replace(call=None) for task in tasks)
         elif not reads:
@@ -145,14 +147,11 @@ def each(
         error = runner.consume(tasks, result.add)
         result.finish_rejects(runner.unsent())
         error = error or result.finish()
-        if error is None and not (result.tally.failed and (fail_fast or not partial)):
+        failures, count = result.tally.failed, result.tally.lines
+        if error is None and (not failures or (partial and not fail_fast and failures < count)):
             if file is not None:
                 file.commit()
-            if (
-                last_run is not None
-                and not dry_run
-                and (result.tally.failed < result.tally.lines or not result.tally.lines)
-            ):
+            if last_run is not None and not dry_run:
                 last_run.write(date)
     _report(result, error, failed)
 

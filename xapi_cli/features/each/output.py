@@ -1,7 +1,7 @@
 """What `each` writes: the bodies of successes, CSV, or complete lines; and a line on stderr for each failed row."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +122,13 @@ class Output:
             return error
         return None
 
-    def finish_rejects(self, unsent: Iterator[Task]) -> None:
-        """Add the requests that were not sent to the rejects, and put the file in place; without any, remove it."""
-        if self._rejects is None:
+    def finish_rejects(self, unsent: Iterable[Task] = (), *, stays: bool = False) -> None:
+        """Add the requests *unsent* to the rejects, and put the file in place; without any, remove it.
+
+        A second call is for runs that do not reach the first one: the requests of an earlier run must not stay in the
+        file. It *stays* if it is the input, which may have to be corrected.
+        """
+        if self._rejects is None or stays:
             return
         with suppress(UsageError):  # of the rest of the input
             for task in unsent:
@@ -135,6 +139,7 @@ class Output:
             self._rejects.close()
             with suppress(FileNotFoundError):
                 os.unlink(self._rejects.name)
+        self._rejects = None
 
     def _reject(self, task: Task) -> None:
         if self._rejects is not None and task.call is not None:

@@ -24,6 +24,7 @@ from xapi_cli.request.body.sources import read_text, read_value
 from xapi_cli.request.body.spool import disk_errors
 from xapi_cli.request.items import Field
 from xapi_cli.request.json_values import InvalidValue, Number, dumps, loads, lookup
+from xapi_cli.system.redact import secret_values
 from xapi_cli.system.render import counted, printable
 
 ROW = ""  # the name in the placeholder `{}`
@@ -44,11 +45,15 @@ class Source(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A request with placeholders: its *method*, the *names* of the fields that it uses, and its *line* for a row."""
+    """A request with placeholders: its *method*, the *names* of the fields that it uses, and its *line* for a row.
+
+    *secrets* are the values of headers such as an API key.
+    """
 
     method: str
     names: Sequence[str]
     line: ValueOf
+    secrets: Sequence[str]
 
 
 def parse(
@@ -84,7 +89,8 @@ def parse(
     fields = sorted(names - {ROW})
     if ROW in names and fields:
         raise UsageError("{} and the placeholder of a field cannot be combined", hint="use one of them")
-    return Template(sent, fields, value)
+    secrets = secret_values((name, text.replace("\\{", "{")) for name, text in found.headers if text)
+    return Template(sent, fields, value, list(secrets))
 
 
 def resolved(rows: Iterable[Row], template: Template, resolve: Callable[[lines.Members], Call]) -> Iterator[Task]:
@@ -199,7 +205,8 @@ def _path(path: str, names: set[str], base_url: str) -> ValueOf:
 
 def _link(value: str, base_url: str) -> str:
     """Return *value*, a link, as PATH: without the origin and path prefix of *base_url*."""
-    prefix = f"{base_url.removeprefix(urls.root(base_url))}/"
+    root = urls.root(base_url)
+    prefix = f"{base_url.removeprefix(root)}/"
     if value.lower().startswith(("http://", "https://")):
         rest = urls.after_origin(value, base_url)
         if rest is None:
@@ -209,6 +216,8 @@ def _link(value: str, base_url: str) -> str:
         value = rest
     if not value.startswith("/") or value.startswith("//"):
         raise InvalidLine("the link is neither a path that starts with / nor a URL")
+    if value.partition("?")[0] == prefix[:-1]:
+        return f"{root}{value}"  # the base URL itself, which no path denotes
     return value[len(prefix) - 1 :] if value.startswith(prefix) else value
 
 
