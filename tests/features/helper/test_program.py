@@ -64,6 +64,7 @@ def test_the_password_is_stored_only_with_consent(
     assert MASTER.password not in fake_helper.stored[0]["Secret"]
     assert xapi("logout", env=env).code == 0
     assert fake_helper.stored == []
+    assert MASTER.password not in (fake_helper.directory / "log").read_text()  # arguments and environment of each call
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_a_username_that_is_not_safe_in_a_file_name_is_only_in_the_record(
     assert store.read(identity) == SECRET
 
 
-def test_no_secret_is_in_the_arguments_or_the_environment_of_the_helper(opened: Open, fake_helper: FakeHelper) -> None:
+def test_no_secret_is_in_the_arguments_of_the_helper(opened: Open, fake_helper: FakeHelper) -> None:
     store = _open(opened, fake_helper.path)
     store.probe()
     store.write(ME, SECRET)
