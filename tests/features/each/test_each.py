@@ -195,8 +195,9 @@ def test_a_failed_row_leaves_the_file_unless_partial_is_given(xapi: Xapi, sandbo
     file.write_text("before")
     args = ("each", "/x-api/projects/{}", "-o", str(file))
 
-    assert xapi(*args, input="1\n9\n", env=sandbox.settings).code == 4
-    assert file.read_text() == "before"
+    for more in ((), ("--partial", "--fail-fast")):
+        assert xapi(*args, *more, input="1\n9\n", env=sandbox.settings).code == 4
+        assert file.read_text() == "before"
     partial = xapi(*args, "--partial", input="1\n" + "9\n" * 25, env=sandbox.settings)
     assert (partial.code, partial.err.count(" (line "), partial.err.count("\n")) == (4, 20, 21)  # the last line counts
     assert json.loads(file.read_text())["name"] == "Winter Cup"
