@@ -82,7 +82,6 @@ def test_another_request_may_follow_a_complete_one_that_does_not_end_the_connect
         (["POST / HTTP/1.1", "Host: a", "Content-Length: " + "9" * 19], 400),
         (["POST / HTTP/1.1", "Host: a", "Transfer-Encoding: chunked", "Transfer-Encoding: identity"], 400),
         (["POST / HTTP/1.1", "Host: a", "Transfer-Encoding: gzip, chunked"], 400),
-        (["POST / HTTP/1.1", "Host: a", "Transfer-Encoding: xchunked"], 400),
         (["POST / HTTP/1.1", "Host: a", "Transfer-Encoding: \x0bchunked"], 400),
         (["POST / HTTP/1.0", "Host: a", "Transfer-Encoding: chunked"], 400),
         (["POST / HTTP/1.1", "Host: a", "Transfer_Encoding: chunked"], 400),
@@ -95,6 +94,7 @@ def test_an_invalid_or_ambiguous_request_is_refused(lines: list[str], status: in
         parsed(*lines)
 
     assert caught.value.status == status
+    assert getattr(caught.value.__context__, "__traceback__", None) is None  # its cycle would keep the request
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class Input:
         try:
             request = self._protocol.next_event()
         except h11.RemoteProtocolError as error:
-            raise Refusal(400, "request", _describe(error)) from None
+            raise _refusal(error) from None
         assert isinstance(request, h11.Request)  # noqa: S101 - h11 returns no other event for complete headers
         headers = Headers(request.headers.raw_items())
         is_chunked, is_http_1_0 = "Transfer-Encoding" in headers, request.http_version == b"1.0"
@@ -129,7 +129,7 @@ class Input:
                 else:
                     yield b""
         except h11.RemoteProtocolError as error:
-            raise Refusal(400, "request", _describe(error)) from None
+            raise _refusal(error) from None
         self.buffer[:0] = self._protocol.trailing_data[0]
 
     def _parse_body(self) -> None:
@@ -175,9 +175,10 @@ class Input:
         return True
 
 
-def _describe(error: h11.RemoteProtocolError) -> str:
-    """Return the message of *error*, without the data that h11 quotes."""
-    return f"the request is not valid HTTP ({str(error).partition(': b')[0]})"
+def _refusal(error: h11.RemoteProtocolError) -> Refusal:
+    """Return the refusal of a request because of *error*, without the data that h11 quotes."""
+    error.with_traceback(None)  # its frame in h11 refers to it, and to all callers, which have the request
+    return Refusal(400, "request", f"the request is not valid HTTP ({str(error).partition(': b')[0]})")
 
 
 class Upload(Body):
