@@ -141,7 +141,11 @@ def batch(
 
 def _open_journal(name: str, context: "Context", shard: str, source: BinaryIO, stack: ExitStack) -> "Journal":
     """Return the journal *name*; checks that *source* has not changed, if it is a file."""
-    from xapi_cli.features.batch.journal import Journal  # imported here because it loads OpenSSL and SQLite
+    try:
+        from xapi_cli.features.batch.journal import Journal  # imported here because it loads OpenSSL and SQLite
+    except ImportError as error:  # a Python that was compiled without the headers of SQLite
+        problem = "--journal needs SQLite, which this Python does not have"
+        raise UsageError(problem, hint="install xapi with a Python that has the module sqlite3") from error
 
     journal = stack.enter_context(Journal(name, context.identity.key, shard))
     if _size_of(source) is not None:
