@@ -152,7 +152,7 @@ FEATURES: Mapping[str, Feature] = {
             "max_pages": Flag(("--max-pages",), "Request at most N pages.", PAGES, metavar="N", kind="count"),
         },
         prepare="xapi_cli.features.pages.request:prepare",
-        examples=("xapi request /x-api/projects --paginate -o all.json",),
+        examples=("xapi request /x-api/projects --paginate -o all.ndjson",),
     ),
     # after the features whose exchanges it cannot be combined with
     "jq": Feature(

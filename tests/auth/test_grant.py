@@ -287,10 +287,10 @@ REFUSALS: dict[str, tuple[int, Headers, bytes, type[XapiError], str, str]] = {
             (400, "unsupported_grant_type"),
         ]
     },
-    "another code": (422, {}, oauth("locked"), LoginRefused, f"{LOGIN} was rejected (422 locked)", CODE),
+    "another code": (422, {}, oauth("locked"), LoginRefused, f"{LOGIN} was rejected (422 locked)", NO_CODE),
     "rights": (
         *(403, {}, oauth("denied", "no"), LoginRefused, f"{LOGIN} was rejected (403 denied: no)"),
-        f"{CODE}; the API serves only users with master rights",
+        f"{NO_CODE}; the API serves only users with master rights",
     ),
     **{
         f"no code {number}": (401, Headers(), body, LoginRefused, f"{OF_ANOTHER}, {doubt})", NO_CODE)

@@ -221,7 +221,8 @@ def _refusal(response: httpx.Response, identity: Identity, password: str, origin
         reason = f" from {url}, {'which did not respond with JSON' if description is None else 'without an error code'}"
         check = f"check the base URL, {origin}"
     else:
-        reason, check = f" {code}{description}", f"check {origin}"
+        reason = f" {code}{description}"
+        check = f"check {origin}" if code == "invalid_grant" else f"check the base URL, {origin}"
     rights = "; the API serves only users with master rights" if status == 403 else ""
     return LoginRefused(
         f"login as {name} was rejected ({status}{reason})",

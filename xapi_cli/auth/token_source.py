@@ -137,6 +137,8 @@ class TokenSource:
 
     def advice(self) -> Hint:
         """Return a hint for the user about a final 401."""
+        if self._used and self._used.is_too_soon:
+            return "xapi has logged in less than a minute ago: send it again later, or check the rights of the account"
         if self._supplied:
             variable = self._supplied.variable
             return f"{variable} was rejected: replace the token, or unset {variable} so that xapi logs in automatically"
@@ -169,6 +171,7 @@ class TokenSource:
             return None
         is_too_soon = self._clock() - self._renewed_at < _LOGIN_INTERVAL and not used.is_refuted
         if is_fresh or is_too_soon:
+            used.is_too_soon = is_too_soon and not is_fresh
             return self._account.newer(used.token)
         account = self._account
         with self._shared_failure():
@@ -239,6 +242,7 @@ class _Used:
         self.is_accepted = False  # a response was neither 401 nor a server error
         self.succeeded_at = float("-inf")  # when the last request that succeeded was sent
         self.is_refuted = False  # it has expired, or a request that had succeeded was rejected
+        self.is_too_soon = False  # it was rejected soon after the last login, and not repeated
         self.is_rejection_recorded = False  # in the account
 
 

@@ -54,7 +54,7 @@ def _usage_error(error: Any) -> UsageError:
     message = printable(error.format_message()).rstrip(".").replace("int range", "whole number")
     message, context = message[:1].lower() + message[1:], error.ctx
     if context is None:  # an option without its value, or a switch with one
-        return UsageError(message, hint="see `xapi --help`")
+        return UsageError(message, hint="see the --help of the command")
     see_help = f"see `{context.command_path} --help`"
     usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)[1:]))
     match type(error).__name__:  # the classes are in a private module

@@ -44,12 +44,22 @@ def _rows() -> "Mapping[str, feature_table.Flag]":
     return {**ROWS, **feature_table.request_options()}
 
 
-_INSTEAD = {  # of curl
+_INSTEAD = {  # of curl, gh and HTTPie
+    "-F": "write name=value",
+    "-G": "write name==value",
     "-I": "use the method HEAD",
     "-L": "redirects are followed",
+    "-O": "use -o FILE",
+    "-k": "use --ca-bundle FILE",
     "-m": "use --max-time",
+    "-q": "use --jq",
     "-s": "use --quiet",
+    "-w": "use --meta FILE",
     "--data-raw": "use -d",
+    "--fail": "a status of 400 or higher is an error",
+    "--input": "use -d @FILE",
+    "--insecure": "use --ca-bundle FILE",
+    "--json": "write name=value, or use -d",
 }
 
 

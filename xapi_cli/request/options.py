@@ -59,7 +59,7 @@ class RequestOptions(NamedTuple):
         ErrorBody | None,
         Flag(
             ("--error-body",),
-            "Where to write the body of a 3xx, 4xx or 5xx response.  [default: stdout; with items or results: stderr]",
+            "Where to write the body of a failure.  [default: stdout; with --paginate, --csv or --jq: stderr]",
             _RESPONSE,
             choices=("stdout", "stderr", "none"),
         ),

@@ -32,12 +32,20 @@ From = Annotated[str | None, typer.Option("--from", metavar="FILE", help="Read t
 List = Annotated[str | None, typer.Option("--list", metavar="PATH", help="GET the rows from PATH.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="NAME=FILE", help="Add query parameter NAME to --list: the time of the last run."),
+    typer.Option(
+        "--since",
+        metavar="NAME=FILE",
+        help="Add query parameter NAME to --list: the time of the last run, kept in FILE.",
+    ),
 ]
 Items = Annotated[str | None, typer.Option("--items", metavar="FIELD", help="The rows are the array in FIELD.")]
 Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Add a header.")]
-Data = Annotated[str | None, typer.Option("--data", "-d", metavar="'{}'", help="The JSON body: the row, or '{field}'.")]
-Method = Annotated[str | None, typer.Option("--request", "-X", metavar="METHOD", help="The METHOD.")]
+Data = Annotated[
+    str | None, typer.Option("--data", "-d", metavar="'{}'", help="The JSON body: the row, or its '{field}'.")
+]
+Method = Annotated[
+    str | None, typer.Option("--request", "-X", metavar="METHOD", help="METHOD, which can also precede PATH.")
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
 Fields = Annotated[str | None, typer.Option("--fields", metavar="LIST", help="The columns, such as id,owner.email.")]
 Full = Annotated[bool, typer.Option("--full", help="Print the lines of `batch`, including those for failures.")]
@@ -153,7 +161,7 @@ def each(
                 file.commit()
             if last_run is not None and not dry_run:
                 last_run.write(date)
-    _report(result, error, failed)
+    _report(result, error, failed, jobs)
 
 
 # before anything is sent
@@ -188,7 +196,7 @@ def _flag(name: str) -> str:
 # the end
 
 
-def _report(result: Output, error: XapiError | None, failed: str | None) -> None:
+def _report(result: Output, error: XapiError | None, failed: str | None, jobs: int) -> None:
     """Raise the error of the run: what has ended it, or the number of rows that failed."""
     rows, failures = result.tally.lines, result.tally.failed
     if error is not None:
@@ -201,7 +209,7 @@ def _report(result: Output, error: XapiError | None, failed: str | None) -> None
     if failed is not None:
         hint = "correct the input"
         if result.rejected:
-            hint = ("run ", Run(f"batch {pasteable(failed)}"), " to send them again")
+            hint = ("run ", Run(f"batch {'-j 1 ' if jobs == 1 else ''}{pasteable(failed)}"), " to send them again")
             if result.without_request:
                 without = counted(result.without_request, "row")
                 hint += (f", without {without} that cannot be sent: correct the input",)

@@ -56,7 +56,7 @@ def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> La
     The file is locked. While another run has the lock, return None, after a note.
     """
     name, equals, file = option.partition("=")
-    if not (name and equals and file):
+    if not (name and equals and file) or _TIME.fullmatch(file):
         hint = "name the query parameter, and a file for the time of the last run"
         raise UsageError("--since is not NAME=FILE", hint=hint)
     if not _lock(file, context, stack):

@@ -293,7 +293,7 @@ def _value(row: Row, name: str) -> Any:
     """Return the field *name* of *row*, or the row itself."""
     if name == ROW:
         if isinstance(row.value, dict):
-            raise InvalidLine("the row is an object, and {} stands for other values")
+            raise InvalidLine("the row is an object, and {} stands for other values: write {name} for a field")
         return row.value
     if not isinstance(row.value, dict):
         raise InvalidLine(f"the row is not an object, so it has no field {printable(name)}")
@@ -333,7 +333,7 @@ def _json_of(row: Row, name: str) -> Any:
     try:
         return loads(value)
     except InvalidValue:
-        raise InvalidLine(f"{_named(name)} is not valid JSON") from None
+        raise InvalidLine(f"{_named(name)} is not valid JSON: for text, write = in place of :=") from None
 
 
 def _named(name: str) -> str:

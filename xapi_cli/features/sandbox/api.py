@@ -68,7 +68,7 @@ def _only(request: SandboxRequest, methods: tuple[str, ...], response: Callable[
     if request.method in methods:
         return response()
     allowed = ", ".join(methods)
-    return error(405, "invalid_request", f"allowed methods: {allowed}", {"Allow": allowed})
+    return error(405, "invalid_request", "the method is not supported", {"Allow": allowed})
 
 
 def _only_get(request: SandboxRequest, content: Any) -> Response:
