@@ -18,7 +18,8 @@ TOKEN = b'{"access_token": "abc"}'
 
 
 def _respond(status: int, body: bytes = b"{}") -> list[Step]:
-    return [request(), send(b"HTTP/1.1 %d Status\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))]
+    head = b"HTTP/1.1 %d Status\r\nLocation: http://[\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
+    return [request(), send(head + body)]
 
 
 def _files(xapi: Xapi) -> dict[Path, int]:
@@ -117,12 +118,13 @@ def test_a_request_sends_a_rejected_token_because_another_path_may_accept_it(xap
         (("batch",), 503, (10, "rejected")),
         (CHECK, 200, (0, "valid")),
         (CHECK, 503, (10, "rejected")),
+        (CHECK, 302, (10, "rejected")),
     ],
 )
 def test_a_request_that_succeeds_ends_the_rejection(
     xapi: Xapi, command: tuple[str, ...], status: int, expected: tuple[int, str]
 ) -> None:
-    """A server error does not show whether the token is valid."""
+    """Neither a server error nor, with --check, a redirect that is not followed shows whether the token is valid."""
     with Server(_respond(200, TOKEN), _respond(401), _respond(status)) as server:
         env = {"XAPI_PASSWORD": "any"}
         assert xapi("login", "--base-url", server.url, "-u", MASTER.email, env=env).code == 0
