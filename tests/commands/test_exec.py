@@ -53,10 +53,11 @@ def test_arguments_streams_and_directory_are_those_of_the_command(xapi: Xapi, tm
     assert outcome == Outcome(0, f"{args} {tmp_path} body\n", "")
 
 
-def test_the_command_replaces_the_xapi_process(xapi: Xapi) -> None:
-    process = xapi.start("exec", "--", "sh", "-c", "echo $$", env={"XAPI_TOKEN": "abc"})
+def test_the_command_replaces_the_xapi_process_and_its_alarm(xapi: Xapi) -> None:
+    code = "import os, signal; print(os.getpid(), signal.getitimer(signal.ITIMER_REAL)[0])"
+    process = xapi.start("exec", "--max-time", "60", "--", str(PYTHON), "-c", code, env={"XAPI_TOKEN": "abc"})
 
-    assert process.communicate()[0] == f"{process.pid}\n".encode()
+    assert process.communicate()[0] == f"{process.pid} 0.0\n".encode()
 
 
 def test_a_missing_command_exits_with_127_and_one_that_cannot_be_executed_with_126(xapi: Xapi) -> None:
