@@ -27,7 +27,7 @@ class Timeouts(NamedTuple):
 
 
 def time_limit(seconds: float, deadline: float | None, *, name: str = "--timeout") -> dict[str, Any]:
-    """Return the fields of a `Request` that may take *seconds* in total, but not longer than until *deadline*.
+    """Return the extensions of a request of httpx that may take *seconds* in total, but only until *deadline*.
 
     *name* is what the message about a timeout calls the limit of *seconds*.
     """

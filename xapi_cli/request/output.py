@@ -66,11 +66,6 @@ class ResponseOutput:
         self.write_headers(response)
         self.write_body(response, body)
 
-    def write_failure(self, response: "Response", body: Iterable[bytes]) -> None:
-        """Write the *body* of *response*, which is not what the user waits for, where that of an error goes."""
-        self.write_headers(response)
-        self._write_error(response, self._counted(body, is_failure=False))
-
     def write_body(self, response: "Response", body: Iterable[bytes] | None = None) -> None:
         """Read the body of *response* to its end, or take *body* if that was done, and write it to its destination.
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from xapi_cli.http.messages import Response
 
 DEFAULT_LIMIT = 600.0  # seconds
-_REJECTED = (b"false", b"null")
 
 
 class Attempts(Activity):
