@@ -55,6 +55,15 @@ def test_verbose_prints_a_login_without_the_password(xapi: Xapi, sandbox: Sandbo
         assert piece not in outcome.err
 
 
+def test_vv_shows_bodies_but_not_those_of_a_login(xapi: Xapi, sandbox: Sandbox) -> None:
+    outcome = xapi("request", "/x-api/echo", "a=b", "-vv", env=sandbox.settings)
+
+    assert '> {"a": "b"}\n' in outcome.err
+    assert '< {"method":"POST"' in outcome.err
+    assert "grant_type" not in outcome.err
+    assert "access_token" not in outcome.err
+
+
 @pytest.mark.parametrize(
     ("args", "out", "err"),
     [

@@ -76,12 +76,3 @@ def test_a_page_in_place_of_json_is_named_with_its_title(xapi: Xapi) -> None:
         "",
         "xapi: error: the response is text/html, not JSON (Sign in); check the base URL and the path\n",
     )
-
-
-def test_vv_shows_bodies_but_not_those_of_a_login(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("request", "/x-api/echo", "a=b", "-vv", env=sandbox.settings)
-
-    assert '> {"a": "b"}\n' in outcome.err
-    assert '< {"method":"POST"' in outcome.err
-    assert "grant_type" not in outcome.err
-    assert "access_token" not in outcome.err
