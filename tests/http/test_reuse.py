@@ -29,7 +29,7 @@ from tests.support.servers import (
     wait_for,
 )  # fmt: skip
 from tests.support.surplus import echo, in_time, stray_body
-from tests.support.threads import wait_until
+from tests.support.threads import Gate, wait_until
 from xapi_cli.errors import NetworkError, XapiError
 from xapi_cli.http.messages import Response, build_request
 from xapi_cli.http.pool import GRACE_PERIOD
@@ -102,6 +102,16 @@ def test_no_request_receives_a_body_that_must_not_be_there(methods: tuple[str, .
 def test_after_surplus_bytes_no_connection_is_reused(transport: Transport) -> None:
     with Server([request(), send(OK + OK), hang()], [serve()]) as server:
         assert [fetched(transport, server) for _ in range(3)] == [b"ok"] * 3
+        assert len(server.received) == 3
+
+
+def test_after_surplus_bytes_on_an_idle_connection_no_connection_is_reused(transport: Transport) -> None:
+    gate = Gate()
+    with Server([request(), send(OK), wait_for(gate.open), send(OK), gate.reached, hang()], [serve()]) as server:
+        fetched(transport, server)
+        gate.open.set()
+        gate.wait()
+        assert [fetched(transport, server) for _ in range(2)] == [b"ok"] * 2
         assert len(server.received) == 3
 
 

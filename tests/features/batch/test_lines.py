@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ def _read(*blocks: bytes) -> list[tuple[int, bytes | None]]:
 )
 def test_lines_are_whole_numbered_and_limited(blocks: list[bytes], expected: list[tuple[int, bytes | None]]) -> None:
     assert _read(*blocks) == expected
+
+
+def test_a_line_of_any_length_takes_limited_memory() -> None:
+    tracemalloc.start()
+    assert _read(*[b"x" * 2**20] * 128) == [(1, None)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * MAX_LINE
 
 
 @given(st.lists(st.binary(max_size=20), max_size=8))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
+from xapi_cli.features.each.rows import rows
 from xapi_cli.features.sandbox import Sandbox
 
 DETAILS = ("--list", "/x-api/projects", "/x-api/projects/{id}")
@@ -60,6 +61,11 @@ def test_rows_come_in_each_format(xapi: Xapi, sandbox: Sandbox, path: str, data:
         outcome = xapi("each", path, input=text, env=sandbox.settings)
 
         assert (outcome.code, [row["name"] for row in rows_of(outcome)]) == (0, NAMES), outcome
+
+
+def test_a_byte_order_mark_may_arrive_in_parts() -> None:
+    data = "[1]".encode("utf-16")
+    assert [row.value for row in rows([data[:1], data[1:]])] == ["1"]
 
 
 def test_a_post_for_each_row_of_a_sheet_is_shown_first_then_sent_and_what_failed_is_sent_again(
