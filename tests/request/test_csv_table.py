@@ -8,7 +8,7 @@ from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send
 from xapi_cli.errors import ExpectationFailed
 from xapi_cli.features.sandbox import Sandbox
-from xapi_cli.request.csv_table import TableFilter
+from xapi_cli.request.csv_table import CsvTable, TableFilter
 
 
 def table(*bodies: str, fields: Sequence[str] = ()) -> tuple[str, list[str]]:
@@ -45,6 +45,15 @@ def test_the_columns_are_those_of_the_first_rows_and_a_later_field_is_left_out_w
 
     assert text.splitlines() == ["a", *["1"] * 1000, "2", '""']
     assert warnings == ["the field late first appears in row 1,001, and is left out; use --fields"]
+
+
+def test_the_columns_are_those_of_the_first_10_mib() -> None:
+    warnings: list[str] = []
+    found = CsvTable((), warnings.append)
+    found.write_with = lambda data: None
+    found.add([*[{"a": "x" * 2**20}] * 10, {"late": 1}])
+
+    assert warnings == ["the field late first appears in row 11, and is left out; use --fields"]
 
 
 @pytest.mark.parametrize("body", ["[1]", '"text"', "[{]", '[{"a": 1}', "<html>"])

@@ -6,7 +6,7 @@ import pytest
 from tests.http.sending import BASE, Router, sender_for
 from xapi_cli.errors import ClientStatusError, ServerStatusError, XapiError
 from xapi_cli.http.send import Call
-from xapi_cli.request.status_errors import status_error
+from xapi_cli.request.status_errors import reason, status_error
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,23 @@ def test_the_reason_phrase_is_escaped_and_shortened_and_the_reason_read_in_its_c
     error = status_error(sender_for(router).send(Call("GET", f"{BASE}/a")), None, body=b"caf\xe9")
 
     assert str(error) == "GET https://api.test/v1/a responded with 400 \\x1b[31mno way " + "x" * 45 + "…: café"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("application/json", '{"title": "t", "error": "e", "message": "m"}', "m"),
+        ("application/json", '{"error": "e", "error_description": "d"}', "d"),
+        ("application/json", '{"errors": [{"code": 1, "reason": " a\\n b"}, "c"]}', "a b"),
+        ("application/json", '{"message": "", "code": 7}', None),
+        ("application/json", '{"message": "cut', None),
+        ("application/problem+json", '{"message": "m", "title": "t", "detail": "d"}', "d"),
+        ("application/problem+json", '{"message": "m", "title": "t"}', "t"),
+        ("text/plain", f"{'x' * 301}\nsecond", f"{'x' * 300}…"),
+        ("", "<!DOCTYPE html><title>Sign &amp; in</title>", "Sign & in"),
+        ("application/xml", "<e>x</e>", None),
+        ("image/png", "PNG", None),
+    ],
+)
+def test_the_reason_of_the_api_is_the_best_text_in_the_body(content_type: str, body: str, expected: str | None) -> None:
+    assert reason(body.encode(), content_type) == expected

@@ -79,8 +79,9 @@ def test_a_command_gets_the_address_and_a_key_but_no_secret(xapi: Xapi, sandbox:
 
 def test_another_xapi_is_a_client_and_the_exit_code_is_that_of_the_command(xapi: Xapi, sandbox: Sandbox) -> None:
     script = "xapi request /x-api/me && exit 7"
+    assert xapi("profile", "set", "-p", "work", "base_url", sandbox.base_url).code == 0  # not the proxy
 
-    outcome = xapi("proxy", "--", "sh", "-c", script, env=sandbox.settings)
+    outcome = xapi("proxy", "--", "sh", "-c", script, env={**sandbox.settings, "XAPI_PROFILE": "work"})
 
     assert (outcome.code, json.loads(outcome.out)["email"]) == (7, MASTER.email)
     assert sandbox.logins == 1
