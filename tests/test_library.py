@@ -79,7 +79,8 @@ def test_as_many_redirects_are_followed_as_by_commands(program: Program, redirec
     def respond(received: ReceivedRequest) -> Reply:
         api.lives = None  # the token of the next login remains valid
         left = int(received.path.removeprefix("/"))
-        return Reply(b"", 302, (("Location", f"/{left - 1}"),)) if left else Reply()
+        target = f"//user:info@{received.headers['host']}/{left - 1}"
+        return Reply(b"", 302, (("Location", target),)) if left else Reply()
 
     with Api(respond, lives=1) as api:
         ran = program(
