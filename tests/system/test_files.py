@@ -84,6 +84,7 @@ def test_without_a_commit_nothing_changes(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     with Replacement(target) as new:
         new.write(b"new")
+        assert [mode(path) for path in tmp_path.glob(".target.*")] == [0o600]  # the target may be private
     assert (target.read_bytes(), os.listdir(tmp_path)) == (b"old", ["target"])
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import tracemalloc
 from collections.abc import Sequence
 from email.message import Message
 from pathlib import Path
@@ -141,3 +142,12 @@ def _part(part: bytes) -> Part:
     assert head.startswith(b"\r\n")
     lines = [re.fullmatch(rb"([A-Za-z-]+): ([^\r\n]*)", line) for line in head[2:].split(b"\r\n")]
     return {line[1].decode().lower(): line[2] for line in lines if line}, content
+
+
+def test_many_uploads_take_no_more_memory_than_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(IN_MEMORY // 2))
+    tracemalloc.start()
+    multipart([Upload("a", str(tmp_path / "file"))] * 16, no_stdin).close()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < IN_MEMORY
