@@ -59,7 +59,7 @@ class RequestOptions(NamedTuple):
         ErrorBody | None,
         Flag(
             ("--error-body",),
-            "Where to write the body of a failure.  [default: stdout; with --paginate, --csv or --jq: stderr]",
+            "Where to write the body of a failure.  [default: stdout; stderr if stdout has items or a table]",
             _RESPONSE,
             choices=("stdout", "stderr", "none"),
         ),
