@@ -37,7 +37,9 @@ def on_path(chosen: str | None, stack: ExitStack) -> tuple[socket.socket, str]:
     path = chosen or f"{_private_directory(stack)}/proxy.sock"
     listener = socket.socket(socket.AF_UNIX)
     try:
-        _remove_abandoned(path)
+        with socket.socket(listener.family) as probe:
+            if Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED:
+                os.unlink(path)  # no process listens on it
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         os.chmod(path, 0o600)  # clients cannot connect before it listens
@@ -53,10 +55,3 @@ def _private_directory(stack: ExitStack) -> str:
     """Return a new directory of mode 0700, which *stack* removes."""
     parent = gettempdir() if len(os.fsencode(gettempdir())) <= _MAX_DIRECTORY else "/tmp"  # noqa: S108 - of mode 0700
     return stack.enter_context(TemporaryDirectory(prefix="xapi-proxy-", dir=parent, ignore_cleanup_errors=True))
-
-
-def _remove_abandoned(path: str) -> None:
-    """Remove the socket at *path* if no process listens on it."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        if Path(path).is_socket() and probe.connect_ex(path) == errno.ECONNREFUSED:
-            os.unlink(path)
