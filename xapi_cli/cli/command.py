@@ -78,7 +78,7 @@ class Command(_Base, TyperCommand):
             write_section(formatter, heading, rows)
         if shared := [name for name in self.uses.settings if name in options.SHARED]:
             names = ", ".join(
-                " ".join(filter(None, (SETTINGS[name].flags[0], SETTINGS[name].off_flag))) for name in shared
+                "/".join(filter(None, (SETTINGS[name].flags[0], SETTINGS[name].off_flag))) for name in shared
             )
             _write_text(formatter, f"Settings, which `xapi --help` describes: {names}.")
 

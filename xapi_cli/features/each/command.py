@@ -99,8 +99,9 @@ def each(
     """Send one request for each row of a list.
 
     Rows are a JSON array, JSON objects, CSV with a header row, or lines, from
-    stdin, a file or the API itself. {name} stands for a field of the row, {}
-    for a row that is not an object. A placeholder at the start of PATH is a link.
+    stdin, a file or the API itself. {name} stands for a field of the row, {} for
+    a row that is not an object, in PATH and in the values of ITEMs, which are those
+    of `xapi request`. A placeholder at the start of PATH stands for a link.
     Prints the JSON of each success in the order of the rows, or a CSV table.
 
     Examples:
