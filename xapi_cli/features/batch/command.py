@@ -178,9 +178,8 @@ class Lines(Activity):
         """Return the numbers of lines, their rate and the remaining time."""
         lines, failed, retries = self._tally.lines, self._tally.failed, self._tally.retries
         retried = f", {retries:,} retried" if retries else ""
-        return (
-            f"{counted(lines, 'line')}, {self.rate(lines, now):,.0f}/s, {failed:,} failed{retried}{self.remaining(now)}"
-        )
+        numbers = f"{counted(lines, 'line')}, {self.rate(lines, now):,.0f}/s, {failed:,} failed"
+        return f"{numbers}{retried}{self.remaining(now)}"
 
 
 # the lines

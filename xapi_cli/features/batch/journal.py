@@ -115,10 +115,8 @@ class Journal:
             os.chmod(name, 0o600)
             self._database.executescript(_SCHEMA)
         if self._fact("run", run) != run:
-            raise UsageError(
-                f"the journal {self._shown} belongs to another account, base URL or shard",
-                hint="use those of the first run, or pass another --journal",
-            )
+            problem = f"the journal {self._shown} belongs to another account, base URL or shard"
+            raise UsageError(problem, hint="use those of the first run, or pass another --journal")
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         with self._turn, self._errors():
@@ -131,10 +129,8 @@ class Journal:
         except (sqlite3.Error, OSError, ValueError) as error:
             code = getattr(error, "sqlite_errorcode", None)
             if code == sqlite3.SQLITE_BUSY:
-                raise UsageError(
-                    f"another xapi process is writing to the journal {self._shown}",
-                    hint="wait for it, or pass another --journal",
-                ) from error
+                problem = f"another xapi process is writing to the journal {self._shown}"
+                raise UsageError(problem, hint="wait for it, or pass another --journal") from error
             if code == sqlite3.SQLITE_NOTADB:
                 raise self._not_a_journal() from error
             reason = getattr(error, "strerror", None) or error

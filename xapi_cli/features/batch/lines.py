@@ -57,16 +57,14 @@ class LineReader:
             if not text.strip():
                 continue
             if is_first and text.lstrip().startswith(b"["):
-                raise UsageError(
-                    "the input is a JSON array, not one object per line", hint="use `jq -c '.[]'` to write its elements"
-                )
+                hint = "use `jq -c '.[]'` to write its elements"
+                raise UsageError("the input is a JSON array, not one object per line", hint=hint)
             is_first = False
             if (number - self._shard[0]) % self._shard[1] == 0:
                 yield Line(number, text if len(data) <= MAX_LINE else None)
         if number == 0:
-            raise UsageError(
-                "the input is empty", hint="the command before the pipe has failed, or it selected nothing"
-            )
+            hint = "the command before the pipe has failed, or it selected nothing"
+            raise UsageError("the input is empty", hint=hint)
 
 
 def _split(parts: Iterable[bytes]) -> Iterator[bytes]:

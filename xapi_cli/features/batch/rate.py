@@ -18,10 +18,8 @@ def parse_rate(text: str) -> float:
     """Return the requests per second for *text*: `N`, `N/s` or `N/m`; raise UsageError if it is not valid."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(?:/([sm]))?", text, re.ASCII)
     if match is None or not float(match[1]):
-        raise UsageError(
-            f"--rate: {printable(text)!r} is not a valid rate",
-            hint="write N, N/s or N/m, with N above 0 and below a billion, such as 100/s",
-        )
+        hint = "write N, N/s or N/m, with N above 0 and below a billion, such as 100/s"
+        raise UsageError(f"--rate: {printable(text)!r} is not a valid rate", hint=hint)
     return float(match[1]) / _UNITS[match[2] or "s"]
 
 
