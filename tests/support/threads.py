@@ -1,9 +1,11 @@
 """Synchronization of a test with the threads of its server and with other processes."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from glob import iglob
 from pathlib import Path
 
 from tests.support.servers import Peer
@@ -20,9 +22,9 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", tim
 def waiting_for_lock(file: Path) -> int:
     """Return how many processes and threads wait for the lock on *file*, which one holds: each has opened the file."""
     opened = 0
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+    for descriptor in iglob("/proc/[0-9]*/fd/*"):  # unlike Path.glob, it ignores processes that end meanwhile
         with suppress(OSError):
-            opened += descriptor.readlink() == file
+            opened += os.readlink(descriptor) == str(file)
     return opened - 1
 
 
