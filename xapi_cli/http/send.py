@@ -166,7 +166,7 @@ class Sender:
     def _authenticated(self, call: Call, *, to_api: bool) -> Response | NetworkError:
         """Return the response to *call* after any replays, or the error if there is none; raise errors of a login.
 
-        No token goes to another origin than that of the API.
+        A token goes only to the origin of the API.
         """
         tokens = self._tokens if to_api else None
         token = tokens.current() if tokens is not None else None

@@ -5,7 +5,7 @@ a healthy one takes as long as one that hangs may take, so only time without pro
 if its thread uses the processor, which a thread that waits for a response does not, or hardly, if it polls. The holder
 of the lock touches its file with each progress. A process waits for the lock as long as it sees that, and no longer
 than its own timeout for a service that does not respond to another one. If that one gives up, so do all that wait for
-it: each in turn would wait in vain.
+it: each in turn would wait for nothing.
 """
 
 import sys

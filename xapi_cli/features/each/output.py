@@ -126,7 +126,7 @@ class Output:
         """Add the requests *unsent* to the rejects, and put the file in place; without any, remove it.
 
         A second call is for runs that do not reach the first one: the requests of an earlier run must not stay in the
-        file. It *stays* if it is the input, which may have to be corrected.
+        file. It *stays* if it is the input, which the user may need to correct.
         """
         if self._rejects is None or stays:
             return
