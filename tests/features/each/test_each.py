@@ -204,8 +204,11 @@ def test_a_failed_row_leaves_the_file_unless_partial_is_given(xapi: Xapi, sandbo
     for more in ((), ("--partial", "--fail-fast")):
         assert xapi(*args, *more, input="1\n9\n", env=sandbox.settings).code == 4
         assert file.read_text() == "before"
-    partial = xapi(*args, "--partial", input="1\n" + "9\n" * 25, env=sandbox.settings)
+    rest = tmp_path / "rest"
+    rest.touch(mode=0o644)
+    partial = xapi(*args, "--partial", "--failed", str(rest), input="1\n" + "9\n" * 25, env=sandbox.settings)
     assert (partial.code, partial.err.count(" (line "), partial.err.count("\n")) == (4, 20, 21)  # the last line counts
+    assert (rest.read_text().count("\n"), rest.stat().st_mode & 0o777) == (25, 0o600)
     assert json.loads(file.read_text())["name"] == "Winter Cup"
 
 

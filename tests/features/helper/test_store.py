@@ -157,6 +157,15 @@ def test_missing_and_unusable_credentials_are_no_record(
     assert capfd.readouterr() == ("", "")
 
 
+_NO_STORE = "if action == 'get': print('credentials not found in native keychain')\nsys.exit(3)"
+
+
+def test_a_helper_that_cannot_store_is_an_error_of_the_store(opened: Open, tmp_path: Path) -> None:
+    store = _open(opened, install(tmp_path / "docker-credential-bad", READ + _NO_STORE))
+
+    assert _failure(store, "store").message == "`docker-credential-bad store` failed with exit code 3"
+
+
 def test_a_helper_that_cannot_erase_is_detected_by_the_probe(opened: Open, tmp_path: Path) -> None:
     fake = install_fake(tmp_path / "helper")
     fake.path.write_text(fake.path.read_text().replace("os.remove(path(text))", "sys.exit(5)"))

@@ -74,6 +74,7 @@ def test_a_page_without_content_has_no_items(xapi: Xapi) -> None:
     empty = b"HTTP/1.1 204 No Content\r\n" + link("?p=2").encode() + b"\r\n\r\n"
     with PageServer(lambda target: page([1]) if "=2" in target else empty) as server:
         assert paginate(xapi, server) == Outcome(0, "1\n", "")
+        assert paginate(xapi, server, "--slurp") == Outcome(0, "[1]\n", "")
 
 
 # which pages are requested

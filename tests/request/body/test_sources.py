@@ -142,6 +142,11 @@ def test_text_that_is_not_valid_utf_8_is_reported_by_name(tmp_path: Path, data: 
         list(read_text("-", lambda: io.BytesIO(data)))
 
 
+def test_a_character_may_be_split_by_the_blocks_in_which_text_is_read() -> None:
+    text = "x" * (CHUNK - 1) + "é"
+    assert "".join(read_text("-", lambda: io.BytesIO(text.encode()))) == text
+
+
 @contextmanager
 def _writing(opened: Callable[[], BinaryIO], data: bytes) -> Iterator[None]:
     """Write *data* in a thread to the file that *opened* opens, as the other end of a pipe."""
