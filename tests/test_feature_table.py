@@ -78,7 +78,7 @@ def test_a_feature_can_be_taken_away(tmp_path: Path, sandbox: Sandbox, name: str
     shown = page.out + ran("-c", program, "request", "--help").out
     assert [word for word in words if re.search(rf"(?<![\w-]){word}(?![\w-])", shown)] == []
     assert [command for command in row.commands if re.search(rf"^  {command} ", shown, re.MULTILINE)] == []
-    assert ran("-c", program, "login").code == 0
+    assert (login := ran("-c", program, "login")).code == 0, login
     me = ran("-c", program, "request", "/x-api/me")
     assert json.loads(me.out)["email"] == MASTER.email
     assert ran("-c", program, "doctor").code in (0, 1)

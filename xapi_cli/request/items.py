@@ -140,6 +140,14 @@ def method(text: str) -> str:
     return text.upper()
 
 
+def one_method(first: str | None, option: str | None) -> str | None:
+    """Return METHOD: *first*, which precedes PATH, or *option*, the value of -X; raises UsageError if they differ."""
+    given = None if option is None else method(option)
+    if first is not None and given not in (None, first):
+        raise UsageError(f"METHOD is {first}, but -X is {given}", hint="omit one of them")
+    return first or given
+
+
 def check_method(text: str) -> None:
     """Raise UsageError if xapi does not send requests with the method *text*."""
     if text.upper() in REFUSED_METHODS:
@@ -149,6 +157,18 @@ def check_method(text: str) -> None:
 def sent_method(given: str | None, *, has_body: bool) -> str:
     """Return the method that is sent: the *given* one, or the default if that is None."""
     return given or ("POST" if has_body else "GET")
+
+
+def checked_json(text: str, where: str, name: str) -> str:
+    """Return *text*, the value of the field *name*; raises UsageError, which starts with *where*, if it is no JSON."""
+    from xapi_cli.request.json_values import InvalidValue, check
+
+    try:
+        check(text)
+    except InvalidValue as error:
+        hint = f"for a string, write {printable(name)}=…"
+        raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
+    return text
 
 
 def _is_letters(argument: str) -> bool:
@@ -219,7 +239,7 @@ def _field(item: _Split, where: str, *, check_json: bool) -> Field:
     name, separator, value = item
     is_json, is_path = separator.startswith(":"), separator.endswith("@")
     path = _file_name(value, where) if is_path else None
-    text = None if is_path else _checked_json(value, where, name) if is_json and check_json else value
+    text = None if is_path else checked_json(value, where, name) if is_json and check_json else value
     return Field(name, text, path, is_json)
 
 
@@ -230,17 +250,6 @@ def _add_header(items: Items, name: str, value: str | None) -> None:
         if other.lower() != name.lower() or (value is not None and text is not None)
     ]  # fmt: skip
     items.headers.append((name, value))
-
-
-def _checked_json(text: str, where: str, name: str) -> str:
-    from xapi_cli.request.json_values import InvalidValue, check
-
-    try:
-        check(text)
-    except InvalidValue as error:
-        hint = f"for a string, write {printable(name)}=…"
-        raise UsageError(f"{where} has a value that is not valid JSON: {error}", hint=hint) from None
-    return text
 
 
 def _file_name(path: str, where: str, hint: str = "write \\@ for an @ in a name") -> str:

@@ -97,8 +97,13 @@ class RequestOptions(NamedTuple):
         return "RequestOptions(…)"  # the arguments, headers and data may be secrets
 
 
-ROWS: Mapping[str, Flag] = {
-    name: row
-    for name, annotation in RequestOptions.__annotations__.items()
-    for row in getattr(annotation, "__metadata__", ())
-}
+def rows_of(options: type) -> Mapping[str, Flag]:
+    """Return the rows of *options*, a class such as `RequestOptions`, by the names of its fields."""
+    return {
+        name: row
+        for name, annotation in options.__annotations__.items()
+        for row in getattr(annotation, "__metadata__", ())
+    }
+
+
+ROWS = rows_of(RequestOptions)

@@ -32,11 +32,7 @@ class Plan:
     def __init__(self, context: Any, options: RequestOptions) -> None:
         self.context, self.options = context, options
         self.method, self._path, self._arguments = items.split_arguments(options.arguments)
-        if options.method is not None:
-            given = items.method(options.method)
-            if self.method not in (None, given):
-                raise UsageError(f"METHOD is {self.method}, but -X is {given}", hint="give one of them")
-            self.method = given
+        self.method = items.one_method(self.method, options.method)
         self._value = cache(self._read_value)  # a pipe can be read only once
         self._parse(lambda path: path if path == STDIN else self._value(path))
         self._check_body()

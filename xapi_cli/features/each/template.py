@@ -17,7 +17,6 @@ from xapi_cli.features.batch import lines
 from xapi_cli.features.batch.results import Result, Task
 from xapi_cli.features.each.rows import Row
 from xapi_cli.http import urls
-from xapi_cli.http.header_syntax import Header
 from xapi_cli.http.send import Call
 from xapi_cli.request import items, nested_json
 from xapi_cli.request.body.sources import read_text, read_value
@@ -33,7 +32,6 @@ _OTHER_NOTATION = re.compile(r"(?<=[/=])[:$](\w+)|\$\{(\w+)\}|\{\{\s*([\w.]+)\s*
 _IN_MEMORY = 10 * 2**20  # bytes of the resolved requests
 _SPREADSHEET = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 
-Parts = list[str | tuple[str]]  # of a text; a tuple has the name of a placeholder
 ValueOf = Callable[[Row], Any]  # the value of a part of the request for a row
 
 
@@ -63,34 +61,26 @@ def parse(
 
     *base_url* is the one to which links must lead. Raises UsageError.
     """
-    _check_arguments(arguments)
-    found = items.parse(arguments, headers=headers, read=_read_value, check_json=False)
-    if found.uploads:
-        raise UsageError("`each` uploads no files", hint="use `xapi request` for each of them")
-    if data is not None and found.parts:
-        raise UsageError("-d cannot be combined with fields", hint="omit one of them")
+    found = _items(arguments, headers, data)
     names: set[str] = set()
     sent = items.sent_method(method, has_body=found.has_body(data))
     line: dict[str, Any] = {"id": lambda row: row.number, "method": sent, "path": _path(path, names, base_url)}
-    query: dict[str, list[str]] = {}
-    for name, text in found.query:
-        query.setdefault(name, []).append(text)
-    if query:
+    if query := _by_name(found.query):
         line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
-    if found.headers:
-        line["headers"] = {name: text and _text(text, names, _filled) for name, text in _joined(found.headers).items()}
+    if joined := _by_name(found.headers):  # the values of a repeated one (RFC 9110, 5.3); without one, it is removed
+        line["headers"] = {name: texts[0] and _text(", ".join(texts), names, _filled) for name, texts in joined.items()}
     if data is not None:
         line["json"] = _data(data, names)
     elif found.fields:
         line["json"] = nested_json.build(found.fields)
-    value = _value_of(line, names)
+    line_of = _value_of(line, names)
     if not names and data is None:
         raise UsageError("there is no placeholder: every row would send the same request", hint=_notation(path))
     fields = sorted(names - {ROW})
     if ROW in names and fields:
         raise UsageError("{} and the placeholder of a field cannot be combined", hint="use one of them")
     secrets = secret_values((name, text.replace("\\{", "{")) for name, text in found.headers if text)
-    return Template(sent, fields, value, list(secrets))
+    return Template(sent, fields, line_of, list(secrets))
 
 
 def resolved(rows: Iterable[Row], template: Template, resolve: Callable[[lines.Members], Call]) -> Iterator[Task]:
@@ -115,28 +105,40 @@ def all_first(tasks: Iterable[Task], report: Callable[[list[Result]], None], sta
 
     count = invalid = 0
     file = stack.enter_context(SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the stack closes it
-    for task in tasks:
-        count += 1
-        if task.failure is not None:
-            invalid += 1
-            report([Result(task, task.failure)])
-        else:
-            with disk_errors("the list of requests"):
+    with disk_errors("the list of requests"):
+        for task in tasks:
+            count += 1
+            if task.failure is None:
                 pickle.dump(task, file)
+            else:
+                invalid += 1
+                report([Result(task, task.failure)])
+        file.seek(0)
     if invalid:
         message = f"{counted(invalid, 'row')} cannot be sent, so nothing was sent"
         raise UsageError(message, hint="correct the input")
-    with disk_errors("the list of requests"):
-        file.seek(0)
     return (pickle.load(file) for _ in range(count))  # noqa: S301 - only this process has written it
 
 
-def _check_arguments(arguments: Sequence[str]) -> None:
+def _items(arguments: Sequence[str], headers: Sequence[str], data: str | None) -> items.Items:
     for argument in arguments:
         if argument.startswith("/"):
             raise UsageError("there is a second path", hint="write --list LIST_PATH for the path of the list")
         if not items.is_item(argument) and os.path.exists(argument):
             raise UsageError("there is a file among the arguments", hint="write --from FILE for the file with the rows")
+    found = items.parse(arguments, headers=headers, read=_read_value, check_json=False)
+    if found.uploads:
+        raise UsageError("`each` uploads no files", hint="use `xapi request` for each of them")
+    if data is not None and found.parts:
+        raise UsageError("-d cannot be combined with fields", hint="omit one of them")
+    return found
+
+
+def _by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
 
 
 def _read_value(path: str) -> str:
@@ -148,54 +150,29 @@ def _no_stdin() -> NoReturn:
     raise UsageError("the rows are read from stdin, so no value can be", hint="name a file after the @")
 
 
-def _joined(headers: Iterable[Header]) -> dict[str, str | None]:
-    """Return *headers* by name; the values of a repeated one are joined by `, ` (RFC 9110, 5.3)."""
-    joined: dict[str, str | None] = {}
-    for name, text in headers:
-        before = joined.get(name)
-        joined[name] = f"{before}, {text}" if before else text
-    return joined
+# parts of the request; each adds the names of its placeholders to *names*
 
 
-# texts with placeholders; each adds the names of its placeholders to *names*
-
-
-def _parsed(text: str, names: set[str]) -> Parts:
-    parts: Parts = []
-    at = 0
-    for found in _PLACEHOLDER.finditer(text):
-        parts += [text[at : found.start()], "{" if found[1] is None else (found[1],)]
-        at = found.end()
-    parts.append(text[at:])
-    names.update(part[0] for part in parts if not isinstance(part, str))
-    return [part for part in parts if part]
-
-
-def _whole(text: str) -> str | None:
-    """Return the name in the placeholder that *text* is as a whole, None if it is not one."""
-    match _parsed(text, set()):
-        case [(name,)]:
-            return name
-    return None
+def _text(text: str, names: set[str], read: Callable[[Row, str], str] | None = None) -> ValueOf:
+    """Return the value of *text*, in which *read* returns what replaces a placeholder: by default the field as text."""
+    read = read or _plain
+    names.update(found[1] for found in _PLACEHOLDER.finditer(text) if found[1] is not None)
+    return lambda row: _PLACEHOLDER.sub(lambda found: "{" if found[1] is None else read(row, found[1]), text)
 
 
 def _path(path: str, names: set[str], base_url: str) -> ValueOf:
-    parts = _parsed(path, names)
-    if not parts:
+    if not path:
         raise UsageError("PATH is empty", hint="check for an unset shell variable")
     if "{" in _PLACEHOLDER.sub("", path):
         raise UsageError("PATH has a { that is not part of a placeholder", hint=_notation(path))
-    if isinstance(parts[0], str) and not parts[0].startswith("/"):
-        parts[0] = f"/{parts[0]}"
+    if not path.startswith(("/", "{")):
+        path = f"/{path}"
+    end = path.index("}") + 1 if path.startswith("{") else 0
+    link = _text(path[:end], names, lambda row, name: _link(_filled(row, name), base_url))
+    rest = _text(path[end:], names, lambda row, name: quote(_filled(row, name), safe=""))
 
     def value(row: Row) -> str:
-        text = ""
-        for part in parts:
-            if isinstance(part, str):
-                text += part
-            else:
-                field = _filled(row, part[0])
-                text += quote(field, safe="") if part is not parts[0] else _link(field, base_url)
+        text = f"{link(row)}{rest(row)}"
         if any(segment in (".", "..") for segment in re.split(r"[/\\]", text.partition("?")[0])):
             raise InvalidLine("the path has a segment . or ..")
         return text
@@ -227,25 +204,15 @@ def _notation(path: str) -> str:
     return f"write {{{next((name for name in found.groups() if name), 'name')}}}" if found else "write {name}"
 
 
-def _text(text: str, names: set[str], read: Callable[[Row, str], str] | None = None) -> ValueOf:
-    """Return the value of a query parameter, a header or a string field; *read* returns a field of a row."""
-    parts, read = _parsed(text, names), read or _plain
-    return lambda row: "".join(part if isinstance(part, str) else read(row, part[0]) for part in parts)
-
-
 def _field(field: Field, names: set[str]) -> ValueOf:
+    text = field.text or ""
     if field.path is not None:
         text = "".join(read_text(field.path, _no_stdin))
         value = _json(text, field.name) if field.is_json else text
-        return lambda row: value
-    text = field.text or ""
+        return lambda row: value  # its braces are no placeholders
     if not field.is_json:
         return _text(text, names)
-    name = _whole(text.strip())
-    if name is None:
-        return _value_of(_json(text, field.name), names)
-    names.add(name)
-    return lambda row: _json_of(row, name)
+    return _whole(text.strip(), names) or _value_of(_json(text, field.name), names)
 
 
 def _value_of(value: Any, names: set[str]) -> ValueOf:
@@ -266,24 +233,27 @@ def _value_of(value: Any, names: set[str]) -> ValueOf:
 
 
 def _data(text: str, names: set[str]) -> ValueOf:
-    name = _whole(text)
-    if name is None:
+    if text == "{}":
+        return lambda row: row.value  # also of a row that is an object
+    if (value := _whole(text, names)) is None:
         raise UsageError(
             "-d is neither '{}', the row, nor '{field}'",
             hint="let jq build the body: jq -c '.[] | {id, body: {…}}' | xapi each PUT '/x/{id}' -d '{body}'",
         )
-    if name == ROW:  # also one that is an object
-        return lambda row: row.value
-    names.add(name)
+    return value
+
+
+def _whole(text: str, names: set[str]) -> ValueOf | None:
+    """Return the JSON value of the placeholder that *text* is as a whole, None if it is not one."""
+    found = _PLACEHOLDER.fullmatch(text)
+    if not found or found[1] is None:
+        return None
+    names.add(name := found[1])
     return lambda row: _json_of(row, name)
 
 
 def _json(text: str, name: str) -> Any:
-    try:
-        return loads(text)
-    except InvalidValue as error:
-        hint = f"for a string, write {printable(name)}=…"
-        raise UsageError(f"{printable(name)} has a value that is not valid JSON: {error}", hint=hint) from None
+    return loads(items.checked_json(text, printable(name), name))
 
 
 # fields of a row
