@@ -197,9 +197,12 @@ def test_a_response_shows_whether_the_api_accepts_the_token(xapi: Xapi, response
         text = "" if response is None else f"HTTP/1.1 {response.format(other=other.url)}Content-Length: 0\r\n\r\n"
         with Server([request(), send(text.encode())]) as server:
             env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": server.url}
-            outcome = xapi("token", "status", "--check", "/x", env=env)
+            outcome = xapi("token", "status", "--check", "/x", "--error-format", "json", env=env)
 
     assert outcome.code == code, outcome.err
+    error = json.loads(outcome.err.splitlines()[-1])
+    about = "GET" if code and "{other}" not in str(response) else None
+    assert (error.get("method"), "status" in error) == (about, bool(about and response))
     assert server.received[0].startswith(b"GET /x HTTP/1.1\r\n")
     assert b"\r\nAuthorization: Bearer abc\r\n" in server.received[0]
     assert not any(b"Authorization" in each for each in other.received)

@@ -208,6 +208,7 @@ def _check(context: "Context", token: Token, url: str, repository: "TokenReposit
     response = outcome.response
     response.close()
     if outcome.refused_redirect is not None:  # perhaps to sign in
+        concern(outcome.refused_redirect, response)
         raise outcome.refused_redirect
     if response.status >= 500:
         error = ServerStatusError(f"the API responded with {response.status}", hint="try again later")
