@@ -7,7 +7,7 @@ import pytest
 from tests.auth.world import RIGHT, World
 from xapi_cli.auth.passwords import TYPED
 from xapi_cli.auth.token_source import TokenSource
-from xapi_cli.errors import LoginNeeded, TokenRejected
+from xapi_cli.errors import LoginNeeded, LoginRefused, TokenRejected
 from xapi_cli.tokens import Token
 
 
@@ -33,6 +33,9 @@ def test_after_a_401_a_newer_token_in_the_store_is_used_instead_of_a_login(world
 
     assert newer is not None
     assert (newer.access_token, world.logins, account.source, account.login_reason) == ("newer", [], "store", None)
+    world.store("expired", timedelta(0))
+    account.renew(newer)
+    assert world.logins == [RIGHT]
 
 
 def test_a_401_for_a_fresh_token_is_final_and_stops_automatic_logins_for_a_minute(world: World) -> None:
@@ -51,11 +54,19 @@ def test_a_401_for_a_fresh_token_is_final_and_stops_automatic_logins_for_a_minut
 def test_an_explicit_login_enables_automatic_logins_again(world: World) -> None:
     account = world.account(given=RIGHT)
     account.record_rejection(account.token())
+    world.during = _refuse
+    with pytest.raises(LoginRefused):
+        world.account(given=RIGHT).token(fresh=True)
+    world.during = lambda: None
 
     world.account().log_in(RIGHT, remember=None, origin=TYPED)
 
     again = world.account(given=RIGHT)
     assert again.renew(again.token()) is not None
+
+
+def _refuse() -> None:
+    raise LoginRefused("the account is locked")
 
 
 def test_a_fresh_token_can_be_requested_within_that_minute(world: World) -> None:

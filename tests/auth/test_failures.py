@@ -7,7 +7,7 @@ import pytest
 
 from xapi_cli.auth.failures import LoginFailures
 from xapi_cli.errors import GrantRefused, LoginNeeded, LoginRefused, NetworkError, StoreError, TokenRejected, XapiError
-from xapi_cli.hints import Run
+from xapi_cli.hints import Option, Run
 from xapi_cli.store.login_session import LoginSession
 
 REJECTED = LoginRefused("login as me was rejected (400)")
@@ -98,7 +98,7 @@ def test_a_process_that_cannot_record_a_rejection_remembers_it() -> None:
 
 
 NO_RESPONSE = NetworkError("no response", hint="check")
-FAILED = LoginNeeded("it failed", hint=("run ", Run("login")))
+FAILED = LoginNeeded("it failed", hint=("run ", Run("login"), " with ", Option("storage")))
 SHARED = [
     # the error, whether the password command caused it, whether the login that waits uses one and shares the error
     (NO_RESPONSE, False, False, True),

@@ -6,6 +6,7 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from itertools import count
 from urllib.parse import quote
 
 import httpx
@@ -41,12 +42,13 @@ def granted(*responses: httpx.Response, identity: Identity = ME) -> Token:
     """Request a token; the token endpoint sends *responses*, and any other request fails."""
     router = respx.Router()
     router.post(token_url(identity.base_url)).mock(side_effect=list(responses))
+    times = (NOW + timedelta(minutes=number) for number in count())
     return request_token(
         httpx.MockTransport(router.handler),
         identity,
         PASSWORD,
         timeout=5,
-        now=lambda: NOW,
+        now=lambda: next(times),
         origin="the password in XAPI_PASSWORD",
     )
 
@@ -216,6 +218,7 @@ def test_an_invalid_token_response_is_rejected_and_not_quoted(body: bytes) -> No
     error = refusal(httpx.Response(200, content=body))
 
     assert (type(error), error.exit_code) == (InvalidTokenResponse, 11)
+    assert error.context == {"status": 200, "method": "POST", "url": URL}
     assert str(error).startswith(f"invalid token response from {URL}: ")
     assert "CANARY" not in str(error)
     assert "CAN ARY" not in str(error)
@@ -239,9 +242,11 @@ STATUSES = {
 
 @pytest.mark.parametrize("status, outcome", STATUSES.items())
 def test_each_status_has_its_error(status: int, outcome: tuple[type[XapiError], int]) -> None:
-    error = refusal(httpx.Response(status, json={"access_token": "abc"}, headers={"Location": "https://evil.test/"}))
+    headers = {"Location": "https://evil.test/", "Retry-After": "7"}
+    error = refusal(httpx.Response(status, json={"access_token": "abc"}, headers=headers))
 
     assert (type(error), error.exit_code) == outcome
+    assert error.context == {"status": status, "method": "POST", "url": URL, "retry_after": 7}
 
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}

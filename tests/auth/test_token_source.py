@@ -33,7 +33,7 @@ class Issuer:
         return Token("stored") if self._is_stored else self._log_in()
 
     def renew(self, rejected: Token) -> Token | None:
-        return self._log_in()
+        return self.of_others or self._log_in()
 
     def newer(self, than: Token) -> Token | None:
         return self.of_others
@@ -167,6 +167,19 @@ def test_what_another_process_has_stored_replaces_a_new_token() -> None:
 
     assert tokens.renew(token, 0.0) == tokens.current() == issuer.of_others
     assert (issuer.logins, issuer.rejections) == (1, [])
+    tokens.accepted(tokens.current(), 200, 1.0, Repeated(200))
+    issuer.of_others = None
+    assert tokens.renew(tokens.current(), 2.0) is None  # this process has logged in before, so it repeats the GET
+
+
+def test_what_another_process_has_stored_is_not_a_login_of_this_one_so_the_next_one_needs_no_wait() -> None:
+    issuer = Issuer()
+    tokens = source(issuer)
+    issuer.of_others = Token("theirs")
+    assert tokens.renew(tokens.current(), 0.0) == issuer.of_others
+    issuer.of_others = None
+
+    assert tokens.renew(tokens.current(), 1.0) == Token("token-1")
 
 
 def test_a_response_to_an_old_token_and_a_server_error_prove_nothing_about_the_new_one() -> None:

@@ -75,6 +75,7 @@ def test_paths_and_query_parameters_are_those_of_the_description_of_the_profile(
     assert xapi("api", "load", str(xapi.home / "api.json"), "-p", "default").code == 0
 
     assert words(xapi, "xapi request GET /") == ["/things"]  # without the path that a shell would evaluate
+    assert words(xapi, "xapi -p other request GET /") == []
     assert words(xapi, "xapi request /things st") == ["status=="]
     assert words(xapi, "xapi request /things status==a") == ["status==active", "status==archived"]
 

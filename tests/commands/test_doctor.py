@@ -44,15 +44,18 @@ def test_without_settings_the_hints_explain_how_to_start(xapi: Xapi) -> None:
     assert outcome.err == "xapi: error: 1 of 10 checks failed: profile; follow the hints of the failed checks\n"
 
 
-def test_a_wrong_clock_and_a_base_url_without_a_token_endpoint_are_reported(xapi: Xapi) -> None:
-    response = b"HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 2015 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
-    with Server([request(), send(response)]) as server:
+@pytest.mark.parametrize(("year", "direction"), [("2015", "ahead of"), ("2099", "behind")])
+def test_a_wrong_clock_and_a_base_url_without_a_token_endpoint_are_reported(
+    xapi: Xapi, year: str, direction: str
+) -> None:
+    response = f"HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan {year} 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
+    with Server([request(), send(response.encode())]) as server:
         outcome = xapi("doctor", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me@example.com"})
 
     assert outcome.code == 0
     assert line(outcome, "clock").startswith("warn  clock     this machine's clock is ")
     assert line(outcome, "clock").endswith(
-        " ahead of the server's; correct it: xapi uses it to determine whether a token has expired"
+        f" {direction} the server's; correct it: xapi uses it to determine whether a token has expired"
     )
     assert line(outcome, "network") == (
         f"warn  network   {server.url}/x-api/token responds with 404 Not Found; "
@@ -94,6 +97,7 @@ def test_a_state_directory_that_cannot_be_written_is_reported(xapi: Xapi, sandbo
     [
         (("-p", "foo"), {}, "profile"),
         ((), {"XAPI_TIMEOUT": "soon"}, "profile"),
+        ((), {"XAPI_TOKEN_FILE": "missing"}, "token"),
         ((), {"HTTP_PROXY": "socks5://127.0.0.1:1"}, "proxy"),
         (("--ca-bundle", "missing.pem"), {"XAPI_BASE_URL": "https://127.0.0.1:1"}, "network"),
     ],

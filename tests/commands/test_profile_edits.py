@@ -25,7 +25,7 @@ def test_unset_removes_one_key_and_preserves_the_rest_of_the_file(xapi: Xapi) ->
 
     assert xapi("profile", "unset", "username").err.endswith("xapi: removed username from profile work\n")
     assert config_of(xapi) == WRITTEN.replace('username = "me@example.com"\n', "")
-    assert xapi("profile", "unset", "timeout", "-p", "home").code == 0
+    assert xapi("profile", "unset", "timeout", env={"XAPI_PROFILE": "home"}).code == 0
     assert config_of(xapi).endswith("[profiles.home]\n")
     assert json.loads(xapi("profile", "show", "home", "--json").out) == {"name": "home"}
 

@@ -9,6 +9,7 @@ from tests.commands.api import TOKEN
 from tests.commands.profiles import write_config
 from tests.features.batch.server import Api, batch, jsonl
 from tests.features.proxy.running import proxy
+from tests.support.library_program import Program
 from tests.support.program import Xapi
 from tests.support.servers import OK, Server, request, send
 from xapi_cli.features.sandbox import Sandbox
@@ -32,14 +33,17 @@ def configured(xapi: Xapi, url: str, more: str = HEADERS) -> dict[str, str | Non
 
 
 def test_a_request_has_the_headers_unless_it_sets_or_removes_them(xapi: Xapi) -> None:
-    with Server([request(), send(OK)], [request(), send(OK)]) as server:
+    with Server(*[[request(), send(OK)]] * 4) as server:
         env = configured(xapi, server.url)
         assert xapi("request", "/a", env=env).code == 0
         assert xapi("request", "/a", "x-team:red", "X-Api-Key:", "Accept:a/b", env=env).code == 0
+        assert xapi("token", "status", "--check", "/a", env=env).code == 0
+        assert Program(xapi)("xapi_cli.open_client().get('/a')", env).code == 0
 
-    first, second = (sent(received) for received in server.received)
-    assert {"X-Team: blue", f"X-Api-Key: {SECRET}", "accept: text/x"} <= set(first)
-    assert sum(line.lower().startswith("accept:") for line in first) == 1
+    first, second, *others = (sent(received) for received in server.received)
+    for each in (first, *others):
+        assert {"X-Team: blue", f"X-Api-Key: {SECRET}", "accept: text/x"} <= set(each)
+        assert sum(line.lower().startswith("accept:") for line in each) == 1
     assert "x-team: red" in second
     assert not any("blue" in line or SECRET in line or "text/x" in line for line in second)
 

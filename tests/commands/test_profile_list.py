@@ -2,11 +2,14 @@
 
 import json
 
+from tests.support.credential_helpers import FakeHelper
 from tests.support.program import Xapi
 from xapi_cli.features.sandbox import MASTER, MEMBER, Sandbox
 
 
-def test_the_state_and_the_expiry_of_each_token_are_shown(xapi: Xapi, sandbox: Sandbox) -> None:
+def test_the_state_and_the_expiry_of_each_token_are_shown(
+    xapi: Xapi, sandbox: Sandbox, fake_helper: FakeHelper
+) -> None:
     with Sandbox() as other:
         for profile, server, user in (
             ("old", other, MASTER),
@@ -50,3 +53,13 @@ def test_the_state_and_the_expiry_of_each_token_are_shown(xapi: Xapi, sandbox: S
     assert [row["state"] for row in json.loads(outcome.out)] == ["unknown", "unknown", "unknown", None]
     assert (outcome.code, outcome.err.count("\n")) == (0, 1)
     assert outcome.err.startswith("xapi: warning: profile ")
+
+    own = [
+        ("storage", "helper", "old"),
+        ("credential_helper", str(fake_helper.path), "old"),
+        ("storage", "file", "default"),
+    ]
+    for key, value, profile in own:
+        assert xapi("profile", "set", key, value, "-p", profile).code == 0
+    rows = {row["name"]: row for row in json.loads(xapi("profile", "list", "--json", env={"XAPI_STORAGE": None}).out)}
+    assert (rows["old"]["state"], rows["default"]["state"]) == ("none", "valid")

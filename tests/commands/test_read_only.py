@@ -91,5 +91,7 @@ def test_the_library_sends_only_what_reads(monkeypatch: pytest.MonkeyPatch, xapi
     monkeypatch.setenv("XAPI_READ_ONLY", "1")
     with open_client(storage="none") as client, pytest.raises(UsageError):
         client.delete("/x-api/me")
+    with open_client(storage="none") as client, pytest.raises(UsageError):
+        client.get("/x-api/me", headers={"X-HTTP-Method-Override": "DELETE"})
     with open_client(storage="none", read_only=False) as client:
         assert client.post("/x-api/echo", json=1).status_code == 200

@@ -45,7 +45,8 @@ def test_meta_on_stderr_is_one_line_of_json(xapi: Xapi, sandbox: Sandbox) -> Non
 
 
 def test_meta_without_a_response_has_no_status(xapi: Xapi, tmp_path: Path) -> None:
-    with Server([request()]) as server:
+    with Server([request()], [request()]) as server:
+        assert xapi("request", "/", "--meta", "/dev/full", env=bearing(server)).code == 11
         outcome = xapi("request", "/", "--meta", "meta", env=bearing(server), cwd=tmp_path)
 
     assert outcome.code == 11

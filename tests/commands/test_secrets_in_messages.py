@@ -53,6 +53,15 @@ def test_a_header_of_the_user_that_the_api_repeats_is_redacted(xapi: Xapi) -> No
     check(xapi, ["X-Api-Key:own-secret"], page({"message": "own-secret"}, JSON, status="400 X"), 4, "400 X: ***")
 
 
+def test_a_password_that_the_token_endpoint_repeats_is_redacted(xapi: Xapi) -> None:
+    assert xapi("profile", "set", "password_command", "echo CANARY").code == 0
+    with PageServer(lambda target: page(b"", "X-Echo: CANARY", status="400 CANARY")) as server:
+        outcome = xapi("request", "/", "-v", env={"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me"})
+
+    assert (outcome.code, outcome.out, "CANARY" in outcome.err) == (10, "", False)
+    assert "X-Echo: ***" in outcome.err
+
+
 @pytest.mark.parametrize("before", [LONG])
 @pytest.mark.parametrize("args, code", [(["--jq"], 6), (["--expect"], 6), (["--every", "1", "--until"], 6)])
 def test_an_error_of_jq_that_is_cut_reveals_no_part_of_the_token(

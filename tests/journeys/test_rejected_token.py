@@ -117,6 +117,7 @@ def test_a_request_sends_a_rejected_token_because_another_path_may_accept_it(xap
         (("batch",), 200, (0, "valid")),
         (("batch",), 503, (10, "rejected")),
         (CHECK, 200, (0, "valid")),
+        (CHECK, 403, (0, "valid")),
         (CHECK, 503, (10, "rejected")),
         (CHECK, 302, (10, "rejected")),
     ],

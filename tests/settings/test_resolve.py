@@ -289,3 +289,13 @@ def test_variables_that_replace_the_account_of_a_profile_selected_by_flag_are_kn
     environ: dict[str, str], flags: dict[str, str | None], variables: dict[str, str], overridden: str
 ) -> None:
     assert resolve.resolve(flags, environ | variables).overridden == overridden
+
+
+@pytest.mark.parametrize(("variables", "applies"), [({}, True), ({"XAPI_REDIS_URL": "redis://other"}, False)])
+def test_the_password_for_redis_is_not_used_for_another_server(
+    environ: dict[str, str], tmp_path: Path, variables: dict[str, str], applies: bool
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        "[profiles.default]\nredis_url = 'redis://mine'\nredis_password_command = ['getpw']\n"
+    )
+    assert resolve.resolve({}, environ | variables).get("redis_password_command") == (("getpw",) if applies else None)

@@ -175,6 +175,7 @@ def test_curl_trusts_the_certificates_that_xapi_trusts(xapi: Xapi, tmp_path: Pat
         assert _run(xapi, command, env, tmp_path) == Outcome(0, "ok")
 
     assert "--max-time 9" in command
+    assert command.startswith("xapi token show --header --max-time '9' --ca-bundle 'ca file.pem' | ")
 
 
 def test_the_settings_that_select_the_account_are_passed_on_and_what_curl_cannot_do_is_noted(xapi: Xapi) -> None:
