@@ -19,6 +19,7 @@ class Tokens:
 
     def __init__(self, error: XapiError | None = None, *, first: bool = False, logins: int = 1) -> None:
         self.calls: list[object] = []
+        self.sent_at: list[float] = []  # of the rejected requests
         self._error, self._first, self._logins, self._number = error, first, logins, 1
 
     def current(self) -> Token:
@@ -31,6 +32,7 @@ class Tokens:
 
     def renew(self, rejected: Token, sent_at: float) -> Token | None:
         self.calls.append("renew")
+        self.sent_at.append(sent_at)
         if self._error:
             raise self._error
         if self._number > self._logins:

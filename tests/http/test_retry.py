@@ -50,6 +50,10 @@ def test_retry_after_is_respected_up_to_300_seconds(
     assert delay(retry_after) == wait
 
 
+def test_a_429_and_a_503_ask_for_a_pause() -> None:
+    assert [retry.requested_pause(status, "7") for status in (429, 503, 502)] == [7.0, 7.0, None]
+
+
 def test_retry_after_may_be_a_date() -> None:
     found = delay(_in(120))
 

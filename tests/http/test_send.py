@@ -122,6 +122,7 @@ def test_each_replay_has_a_newer_token_up_to_the_limit(router: Router) -> None:
     assert reply.is_rejection
     assert [sent[2] for sent in router.sent] == [f"Bearer token-{number}" for number in range(1, 7)]
     assert tokens.calls == ["renew"] * 5 + ["record_rejection"]
+    assert len(set(tokens.sent_at)) == 5
 
 
 def test_a_get_that_was_accepted_can_be_repeated_with_another_token(router: Router) -> None:

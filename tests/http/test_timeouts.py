@@ -11,6 +11,7 @@ import pytest
 
 from tests.http.clients import SOON, Zeros, client, get, resolving
 from tests.support.servers import (
+    Peer,
     Server,
     Step,
     Stopwatch,
@@ -69,6 +70,19 @@ def test_the_deadline_limits_an_endless_slow_body() -> None:
 def test_a_slow_body_causes_no_timeout() -> None:
     with Server([request(), send(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"), drip(b"x" * 20, 0.2)]) as server:
         assert get(server, timeout=3).content == b"x" * 20
+
+
+def test_a_slow_upload_causes_no_timeout() -> None:
+    def read_slowly(peer: Peer) -> None:
+        while len(peer.received) < 16 * 2**20:
+            for _ in range(4):
+                peer.read_some()
+            time.sleep(0.2)
+
+    with Server([read_slowly, request(), send(HEAD + b"abcde")]) as server:
+        with client(timeout=httpx.Timeout(10, write=2.5)) as http, Stopwatch() as watch:
+            assert http.post(server.url, content=bytes(32 * 2**20)).content == b"abcde"
+        assert watch.seconds > 3
 
 
 def test_a_server_that_does_not_read_causes_a_timeout() -> None:

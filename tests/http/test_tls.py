@@ -89,6 +89,13 @@ def test_a_bundle_from_a_flag_or_the_environment_is_trusted(server: Server, bund
         get(server, another)
 
 
+def test_a_bundle_may_contain_only_an_intermediate_ca(ca: trustme.CA, tmp_path: Path) -> None:
+    intermediate = ca.create_child_ca()
+    intermediate.cert_pem.write_to_path(str(tmp_path / "intermediate.pem"))
+    with serving(intermediate.issue_cert("127.0.0.1")) as server:
+        assert get(server, tmp_path / "intermediate.pem") == b"ok"
+
+
 def test_a_directory_may_contain_hashed_names(server: Server, bundle: Path, tmp_path: Path) -> None:
     assert get(server, _hashed(bundle, tmp_path / "hashed")) == b"ok"
 

@@ -211,6 +211,14 @@ def test_informational_responses_do_not_stop_an_upload(transport: Transport) -> 
 # failures of an upload
 
 
+def test_a_login_that_is_lost_may_be_repeated(transport: Transport) -> None:
+    with Server([request()]) as server:
+        with pytest.raises(NetworkError) as caught:
+            transport.send(build_request("POST", f"{server.url}/", [], is_login=True))
+        assert server.received[0].endswith(b"\r\nContent-Length: 0\r\n\r\n")  # some servers require it
+    assert (caught.value.sent, caught.value.may_be_processed) == (True, False)
+
+
 def test_a_socket_beside_is_watched_while_the_response_is_awaited(transport: Transport) -> None:
     ours, theirs = socket.socketpair()
     calls: list[str] = []

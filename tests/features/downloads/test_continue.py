@@ -60,6 +60,17 @@ def test_a_retry_goes_on_where_the_download_stopped(xapi: Xapi, out: Path) -> No
     assert_complete(out)
 
 
+def test_a_resumed_download_shows_the_progress_of_the_whole_file(xapi: Xapi, out: Path) -> None:
+    seen, words = threading.Event(), ("request", "/data", "-o", str(out), "--continue")
+    with Files() as files:
+        start_half(xapi, files, out)
+        files.before_block = lambda sent: sent == 0 or seen.wait(60)
+        with xapi.on_terminal(*words, env=files.settings, columns=300) as terminal:
+            terminal.expect("59% received 1.7 MiB of 2.9 MiB, ")
+            seen.set()
+            assert terminal.wait() == 0
+
+
 V1, WRONG_SPAN = 'ETag: "v1"', SPAN.replace(str(HALF), str(HALF - 1), 1)
 FIRST_HALF = [request(), send(response("200 OK", BODY[:HALF], V1, f"Content-Length: {len(BODY)}")), close()]
 OTHERS = {
@@ -102,8 +113,9 @@ def test_a_file_without_a_strong_version_is_not_kept(xapi: Xapi, out: Path, etag
 
 def test_a_retry_requests_the_whole_file_if_it_cannot_be_resumed(xapi: Xapi, out: Path) -> None:
     with Files(HALF, validators=()) as files:
-        assert download(xapi, files, out, "--retry", "1").code == 0
+        outcome = download(xapi, files, out, "--retry", "1", "--meta", "-")
 
+    assert (outcome.code, json.loads(outcome.err.splitlines()[-1])["bytes"]) == (0, len(BODY))
     assert files.ranges == [None, None]
     assert_complete(out)
 
