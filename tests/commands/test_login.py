@@ -229,6 +229,7 @@ def test_without_a_password_and_a_terminal_the_error_has_a_remedy(xapi: Xapi, sa
     [
         ("sh -c 'echo CANARY; exit 7'", "'sh' failed with exit code 7"),
         ("true", "'true' printed no password on its first line"),
+        ("cat", "'cat' printed no password on its first line"),  # its stdin is empty
         ("no-such-program", "'no-such-program' cannot be run: No such file or directory"),
         ("cat ~/password", "'cat' failed with exit code 1"),
     ],
@@ -239,7 +240,7 @@ def test_a_password_command_that_fails_is_named_and_no_other_source_is_tried(
     env = {**xapi.fake_keyring(), **account_env(sandbox)}
     assert xapi("login", "--remember", env={**env, "XAPI_PASSWORD": MASTER.password}).code == 0
 
-    outcome = xapi("login", "--password-command", command, env=env)
+    outcome = xapi("login", "--password-command", command, env=env, input=MASTER.password)
 
     assert (outcome.code, sandbox.login_attempts) == (10, 1)
     assert outcome.err.splitlines()[-1].startswith(f"xapi: error: password_command {problem}; run it"), outcome.err

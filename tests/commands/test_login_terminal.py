@@ -1,6 +1,7 @@
 """`xapi login` on a terminal: its prompts and questions."""
 
 import signal
+import subprocess
 
 import pytest
 
@@ -145,11 +146,11 @@ def test_ctrl_d_at_a_prompt_is_reported_on_a_new_line(xapi: Xapi, sandbox: Sandb
     assert terminal.text.splitlines()[-1].startswith("xapi: error: the prompt was not answered;")
 
 
-@pytest.mark.parametrize(("sent", "code"), [(None, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("sent", "code", "stderr"), [(None, 130, None), (signal.SIGTERM, 143, subprocess.DEVNULL)])
 def test_an_interrupted_prompt_restores_the_echo(
-    xapi: Xapi, sandbox: Sandbox, sent: signal.Signals | None, code: int
+    xapi: Xapi, sandbox: Sandbox, sent: signal.Signals | None, code: int, stderr: int | None
 ) -> None:
-    with xapi.on_terminal("login", *account_of(sandbox)) as terminal:
+    with xapi.on_terminal("login", *account_of(sandbox), stderr=stderr) as terminal:
         terminal.expect("Password for ")
         assert not terminal.echoes
         terminal.interrupt() if sent is None else terminal.process.send_signal(sent)

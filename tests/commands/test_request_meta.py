@@ -69,7 +69,8 @@ def test_meta_reports_logins_replays_and_errors(xapi: Xapi, sandbox: Sandbox, tm
     assert (status, attempts, login) == (404, 1, None)
     assert size > 0
     assert result("/x-api/nothing", "--error-body", "none") == (404, 1, None, size)
-    assert result("HEAD", "/x-api/me") == (200, 1, None, 0)
+    assert result("HEAD", "/x-api/me", "-o", "out") == (200, 1, None, 0)
+    assert (tmp_path / "out").read_text() == ME
     (path,) = (xapi.state / "tokens").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | {"expires_at": "2020-01-01T00:00:00Z"}))
     assert result("/x-api/me") == (200, 1, "expired", len(ME))

@@ -8,13 +8,14 @@ import pytest
 import xapi_cli
 from tests.commands.api import ME, TOKEN, bearing, response
 from tests.support.program import Outcome, Xapi
-from tests.support.servers import OK, Server, request, send, serve
+from tests.support.servers import OK, Server, request, send, serve, sleep
 from xapi_cli.features.sandbox import Sandbox
 from xapi_cli.http.decoding import ACCEPTED
 
 
 def test_include_prints_the_response_headers_before_the_body(xapi: Xapi) -> None:
     sent = response("200 Alles gut", b"body", "X-Two: 1", "X-Two: \u00e9", "Content-Type: text/plain")
+    sent = sent.replace(b"HTTP/1.1", b"HTTP/1.0")
     with Server([request(), send(sent)]) as server:
         outcome = xapi("request", "/", "-i", env=bearing(server))
 
@@ -79,13 +80,14 @@ def test_error_body_selects_the_destination_of_an_error_body(
     xapi: Xapi, tmp_path: Path, args: list[str], out: str, err: str
 ) -> None:
     (tmp_path / "out").write_text("old")
-    with Server([request(), send(response("404 Not Found", b"oops"))]) as server:
+    reply = response("404 Not Found", b"oops")
+    with Server([request(), send(reply[:-2]), sleep(0.1), send(reply[-2:])]) as server:
         outcome = xapi("request", "/", *args, env=bearing(server), cwd=tmp_path)
 
     assert (outcome.code, outcome.out) == (4, out)
     body, _, line = outcome.err.rpartition("xapi: error: ")
     assert body == err
-    assert line.startswith(f"GET {server.url}/ responded with 404 Not Found")
+    assert line.startswith(f"GET {server.url}/ responded with 404 Not Found: oops; ")
     assert line.count("\n") == 1
     assert (tmp_path / "out").read_text() == "old"
 

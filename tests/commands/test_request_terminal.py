@@ -1,5 +1,6 @@
 """What `xapi request` prints on a terminal."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -65,15 +66,18 @@ def test_text_is_neither_interpreted_nor_wrapped_on_a_terminal(xapi: Xapi, text:
     assert _screen(terminal.text) == text + "\n"
 
 
-def test_a_binary_body_is_reported_with_its_size_on_a_terminal(xapi: Xapi) -> None:
-    body = b"\x89PNG\r\n\x1a\n\0" + b"x" * 5000
+@pytest.mark.parametrize("is_packed, shown", [(False, "4.9 KiB, "), (True, "")])
+def test_a_binary_body_is_reported_with_its_size_on_a_terminal(xapi: Xapi, is_packed: bool, shown: str) -> None:
+    body, kind = b"\x89PNG\r\n\x1a\n\0" + b"x" * 5000, ["Content-Type: text/plain"]
+    if is_packed:
+        body, kind = gzip.compress(body), [*kind, "Content-Encoding: gzip"]
     with (
-        Server([request(), send(response("200 OK", body, "Content-Type: text/plain"))]) as server,
+        Server([request(), send(response("200 OK", body, *kind))]) as server,
         xapi.on_terminal("request", "/", env=bearing(server)) as terminal,
     ):
         assert terminal.wait() == 0
 
-    assert _screen(terminal.text) == "xapi: binary body, 4.9 KiB, not shown; use -o FILE, or a pipe\n"
+    assert _screen(terminal.text) == f"xapi: binary body, {shown}not shown; use -o FILE, or a pipe\n"
 
 
 def test_text_appears_on_a_terminal_as_it_arrives(xapi: Xapi) -> None:

@@ -30,6 +30,7 @@ def table(*bodies: str, fields: Sequence[str] = ()) -> tuple[str, list[str]]:
         ('{"id": 1, "owner": {"email": "e"}}', "owner.email id", ["owner.email,id", "e,1"]),
         ('[{"a.b": 1}, {"a": {"b": 2}}]', "a.b", ["a.b", "1", "2"]),
         ('[{"a": "line\\nbreak", "b": "q\\"q"}]', "", ["a,b", '"line', 'break","q""q"']),
+        ('[{"id": 1, "o": {}}]', "", ["id,o", "1,{}"]),
         ("[]", "id", ["id"]),
         ("[]", "", []),
     ],
@@ -64,7 +65,7 @@ def test_anything_else_is_not_a_table(body: str) -> None:
 
 def test_a_request_as_a_table(xapi: Xapi, sandbox: Sandbox) -> None:
     outcome = xapi("request", "/x-api/projects", "--csv", "--fields", "name", "-o", "-", env=sandbox.settings)
-    missing = xapi("request", "/x-api/projects", "--csv", "--fields", "id,Name", "-o", "file", env=sandbox.settings)
+    missing = xapi("request", "/x-api/projects", "--csv", "--fields", "id, Name", "-o", "file", env=sandbox.settings)
 
     assert (outcome.code, outcome.out) == (0, "name\nWinter Cup\nSpring Open\nAutumn League\n")
     assert (missing.code, missing.err) == (

@@ -58,12 +58,16 @@ def test_a_terminal_gets_indented_results_without_control_characters(xapi: Xapi)
 
 @pytest.mark.parametrize(("options", "out"), [([], ""), (["--error-body", "stdout"], '{"no": 1}')])
 def test_an_error_body_is_not_filtered(xapi: Xapi, options: list[str], out: str) -> None:
-    with Server([serve(response("404 No", b'{"no": 1}'))], [serve(response("404 No", b'{"no": 1}'))]) as server:
+    no = response("404 No", b'{"no": 1}')
+    with Server([serve(no)], [serve(no)], [serve(response("401 No", b"<html>"))]) as server:
         outcome = xapi("request", "/", "--jq", ".no", *options, env=bearing(server))
-        checked = xapi("request", "/", "--jq", ".no", "--no-check-status", env=bearing(server))
+        checked, rejected = (
+            xapi("request", "/", "--jq", ".no", "--no-check-status", env=bearing(server)) for _ in range(2)
+        )
 
     assert (outcome.code, outcome.out) == (4, out)
     assert checked == Outcome(0, "1\n", "")
+    assert rejected.code == 10
 
 
 # as it arrives

@@ -140,6 +140,7 @@ def test_values_come_from_files(tmp_path: Path) -> None:
         (["a=@-", "b=@-"], None, False, "stdin is used more than once (@-)"),
         (["a=@-", "b@-"], None, False, "stdin is used more than once (@-)"),
         (["a@-", "b@-"], None, True, "stdin is used more than once (@-)"),
+        (["X:@-"], "@-", False, "stdin is used more than once (@-)"),
         (["a=CAN", "b=1", "a=CAN"], None, False, "the field a is given twice"),
         (["\x1b=CAN", "\x1b:=1"], None, False, "the field \\x1b is given twice"),
         (["a[b]=CAN", "a=1"], None, False, "the field a is given twice"),

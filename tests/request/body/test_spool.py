@@ -64,6 +64,12 @@ def test_a_file_truncated_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
             list(sending)
 
 
+def test_no_more_of_a_file_that_grows_is_sent_than_was_declared(tmp_path: Path) -> None:
+    data = _written(tmp_path / "file", 2 * CHUNK)
+    with (tmp_path / "file").open("rb", buffering=0) as file:
+        assert b"".join(FileSlice(file, 0, CHUNK + 5, name="the file")) == data[: CHUNK + 5]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="directories cannot be opened elsewhere")
 def test_a_file_that_can_no_longer_be_read_is_an_error(tmp_path: Path) -> None:
     _written(tmp_path / "file", 5 * CHUNK)
