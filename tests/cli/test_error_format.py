@@ -98,6 +98,7 @@ def test_many_processes_share_stderr_without_torn_lines(xapi: Xapi, sandbox: San
         (["--error-format", "text"], JSON, False),
         (["--error-format=text"], JSON, False),
         (["--error-format", "text", "--error-format", "json"], {}, True),
+        (["--", "--error-format", "json"], {}, False),  # as of the command of `exec`
     ],
 )
 def test_the_flag_wins_over_the_variable(xapi: Xapi, args: list[str], env: dict[str, str], is_json: bool) -> None:

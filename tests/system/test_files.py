@@ -1,6 +1,7 @@
 """Files: complete or not at all, with owner, group and mode; what other users could have written is refused."""
 
 import errno
+import grp
 import os
 import stat
 import subprocess
@@ -8,9 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
@@ -237,6 +239,21 @@ def test_a_group_is_shared_unless_it_is_that_of_root(tmp_path: Path) -> None:
     os.chown(tmp_path / "state", 0, 4242)
     with pytest.raises(UsageError, match="other users can write"):
         check_safe(tmp_path / "state", variable="XAPI_STATE_DIR")
+
+
+@ROOT
+@pytest.mark.parametrize(
+    "group, name, members, is_shared",
+    [(4251, "root", [], False), (4252, "root", ["root", "other"], True), (4253, "staff", [], True)],
+)
+def test_the_own_group_of_the_user_is_not_shared_unless_it_has_more_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int, name: str, members: list[str], is_shared: bool
+) -> None:
+    monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name=name, gr_mem=members))
+    os.chown(tmp_path, 0, group)
+    tmp_path.chmod(0o775)
+    with pytest.raises(UsageError, match="other users can write") if is_shared else nullcontext():
+        check_safe(tmp_path, variable="XAPI_STATE_DIR")
 
 
 def file_at(path: Path) -> StateFile:

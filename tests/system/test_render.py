@@ -89,11 +89,14 @@ def test_sizes_are_human_readable(count: int, text: str) -> None:
     assert render.size(count) == text
 
 
-@pytest.mark.parametrize("text", ["", "plain", "two words", "it's", "'", "''", '$HOME `x` \\ " \n !', "-n", "é"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain", "two words", "it's", "'", "''", '$HOME `x` \\ " \n !', "-n", "é", "~", "a=~/b:~", "{a,b}", "{id}"],
+)
 def test_a_shell_parses_a_quoted_argument_unchanged(text: str) -> None:
-    shell = subprocess.run(["sh", "-c", f"printf %s {render.shell_quoted(text)}"], capture_output=True, check=True)
-
-    assert shell.stdout.decode() == text
+    for quoted in (render.shell_quoted(text), render.pasteable(text)):
+        shell = subprocess.run(["bash", "-c", f"printf %s {quoted}"], capture_output=True, check=True)
+        assert shell.stdout.decode() == text
 
 
 @pytest.mark.parametrize(
