@@ -297,7 +297,7 @@ def test_failures_name_parameters_and_not_flags_except_in_commands(program: Prog
 def test_streamed_responses_are_not_read_ahead(program: Program) -> None:
     with Server([request(), send(OK)]) as server:
         code = """
-        with xapi_cli.open_client() as client, client.stream("GET", "/") as response:
+        with xapi_cli.open_client(timeout=None) as client, client.stream("GET", "/") as response:
             print(response.is_stream_consumed, b"".join(response.iter_bytes()))
         """
         assert program(code, with_token(server)) == Outcome(0, "False b'ok'\n")

@@ -23,10 +23,11 @@ def test_the_environment_has_token_and_base_url_and_no_password(xapi: Xapi, sand
     assert outcome.err == f"xapi: logged in as {MASTER.email} at {sandbox.base_url}: no stored token\n"
 
 
-def test_a_token_from_the_environment_is_passed_on_without_a_base_url(xapi: Xapi) -> None:
-    environ = json.loads(xapi("exec", "--", *SHOW, env={"XAPI_TOKEN": "abc"}).out)
+def test_a_token_from_the_environment_is_passed_on_with_the_base_url_if_there_is_one(xapi: Xapi) -> None:
+    for args, base_url in ((), None), (("--base-url", "api.test"), "https://api.test"):
+        environ = json.loads(xapi("exec", *args, "--", *SHOW, env={"XAPI_TOKEN": "abc"}).out)
 
-    assert (environ["XAPI_TOKEN"], "XAPI_BASE_URL" in environ) == ("abc", False)
+        assert (environ["XAPI_TOKEN"], environ.get("XAPI_BASE_URL")) == ("abc", base_url)
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,16 @@ def test_a_failure_is_logged_too(
     assert {name: line[name] for name in ("status", "error") if name in line} == expected
 
 
-def test_an_interrupted_request_is_logged_and_one_that_was_not_sent_is_not(xapi: Xapi, log: Path) -> None:
+@pytest.mark.parametrize("args", [("request", "/a"), ("batch", "lines")])
+def test_an_interrupted_request_is_logged_and_one_that_was_not_sent_is_not(
+    xapi: Xapi, log: Path, args: tuple[str, ...]
+) -> None:
+    (xapi.home / "lines").write_text('{"path": "/a"}\n')
     env = {"XAPI_BASE_URL": f"http://127.0.0.1:{free_port()}", "XAPI_TOKEN": "abc"}
     assert xapi("request", "/a", env=logging(log, env)).code == 11
     arrived = threading.Event()
     with Server([request(), lambda peer: arrived.set(), hang()]) as server:
-        process = xapi.start("request", "/a", env=logging(log, bearing(server)))
+        process = xapi.start(*args, env=logging(log, bearing(server)))
         assert arrived.wait(60)
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143

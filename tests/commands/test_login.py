@@ -101,9 +101,9 @@ def test_the_flags_that_a_profile_can_contain_are_written_to_it(xapi: Xapi, sand
     script.chmod(0o755)
 
     outcome = xapi(
-        *("login", *account_of(sandbox), "--profile", "work", "--storage", "file", "--ca-bundle", "ca.pem"),
+        *("login", *account_of(sandbox), "--storage", "file", "--ca-bundle", "ca.pem"),
         *("--password-command", "'./my pass' show"),
-        env={"XAPI_STORAGE": None},
+        env={"XAPI_STORAGE": None, "XAPI_PROFILE": "work"},
     )
 
     assert outcome.code == 0, outcome.err

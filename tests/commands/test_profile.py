@@ -47,6 +47,7 @@ def test_show_prints_one_profile(xapi: Xapi) -> None:
     assert xapi("profile", "show") == Outcome(0, shown, "")
     assert json.loads(xapi("profile", "show", "home", "--json").out) == {"name": "home", "timeout": 2.5}
     assert json.loads(xapi("profile", "show", "-p", "home", "--json").out) == {"name": "home", "timeout": 2.5}
+    assert json.loads(xapi("profile", "show", "--json", env={"XAPI_PROFILE": "home"}).out)["name"] == "home"
     assert json.loads(xapi("profile", "show", "default", "--json").out) == {"name": "default"}
 
 

@@ -69,6 +69,9 @@ def test_an_unsafe_config_file_is_rejected(xapi: Xapi, sandbox: Sandbox, ran: Pa
         assert "set XAPI_CONFIG_DIR to a directory that only you can write to" in outcome.err
     assert xapi("--help").code == 0
     assert (ran.exists(), sandbox.login_attempts) == (False, 0)
+    (new := xapi.home / "new").mkdir()
+    new.chmod(0o777)
+    assert xapi("profile", "set", "timeout", "5", env={"XAPI_CONFIG_DIR": str(new)}).code == 2
 
 
 def test_everything_written_is_private_even_with_an_open_umask(xapi: Xapi, sandbox: Sandbox) -> None:

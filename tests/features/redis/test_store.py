@@ -12,6 +12,7 @@ from tests.support.threads import wait_until
 from xapi_cli.errors import StoreError
 from xapi_cli.features.redis.store import RedisStore
 from xapi_cli.hints import text
+from xapi_cli.store.deletion import delete_everywhere
 from xapi_cli.store.login_session import LoginSession, open_session
 from xapi_cli.store.protocol import LockLost, StoreOptions
 from xapi_cli.store.repository import TokenRepository
@@ -110,6 +111,9 @@ def test_a_command_gives_the_password(redis_server: RedisServer, tmp_path: Path)
 
     with pytest.raises(StoreError, match="redis_password_command 'false' failed with exit code 1"):
         repository_in(redis_server, tmp_path, redis_password_command=["false"]).probe()
+    repository = repository_in(redis_server, tmp_path, redis_url=f"unix://:secret@{redis_server.socket}")
+    assert repository.put(RECORD, lambda: True, lambda: False)
+    assert not delete_everywhere(repository)  # the index has the URL without the password
 
 
 def test_a_logout_is_not_undone_by_a_login_that_writes_between_its_steps(
