@@ -128,7 +128,7 @@ def test_after_a_rejection_without_an_error_code_a_typed_base_url_can_be_correct
 
 def test_after_three_rejected_passwords_login_fails(xapi: Xapi, sandbox: Sandbox) -> None:
     with xapi.on_terminal("login", *account_of(sandbox), columns=300) as terminal:
-        answer(terminal, *(("Password for ", f"{password}\n") for password in ("wrong", "wrong too", "wrong")))
+        answer(terminal, *(("Password for ", f"{password}\n") for password in ("wrong", "wrong ", "wrong")))
         assert terminal.wait() == 10
     rejected = " do not match); check the password that you typed, and the username"
     assert terminal.text.splitlines()[-1].endswith(rejected)

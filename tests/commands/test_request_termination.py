@@ -13,7 +13,7 @@ import pytest
 
 from tests.commands.api import ME, bearing, response
 from tests.support.combinations import combined
-from tests.support.program import PROGRAM, Outcome, Process, Xapi
+from tests.support.program import PROGRAM, PYTHON, Outcome, Process, Xapi
 from tests.support.servers import (
     OK,
     Server,
@@ -209,6 +209,14 @@ def test_head_gets_the_first_line_of_an_endless_body(xapi: Xapi) -> None:
         outcome = _shell(xapi, '"$1" request / | head -1; exit ${PIPESTATUS[0]}', bearing(server))
 
     assert outcome == Outcome(141, "line\n")
+
+
+def test_a_pipe_that_does_not_block_gets_the_whole_body(xapi: Xapi) -> None:
+    shared = f'{PYTHON} -c "import os; os.set_blocking(1, False)"'  # as Node.js does
+    with Server([request(), send(response("200 OK", bytes(200_000)))]) as server:
+        outcome = _shell(xapi, f'{{ {shared}; "$1" request /; }} | {{ sleep 0.3; wc -c; }}', bearing(server))
+
+    assert outcome == Outcome(0, "200000\n")
 
 
 def test_output_to_dev_stdout_appends_at_the_current_position(xapi: Xapi, sandbox: Sandbox) -> None:

@@ -50,12 +50,9 @@ def test_retry_after_is_respected_up_to_300_seconds(
     assert delay(retry_after) == wait
 
 
-def test_a_429_and_a_503_ask_for_a_pause() -> None:
-    assert [retry.requested_pause(status, "7") for status in (429, 503, 502)] == [7.0, 7.0, None]
-
-
-def test_retry_after_may_be_a_date() -> None:
+def test_retry_after_may_be_a_date_and_a_429_or_503_with_it_asks_for_a_pause() -> None:
     found = delay(_in(120))
 
     assert found is not None
     assert 110 < found <= 120
+    assert [retry.requested_pause(status, "7") for status in (429, 503, 502)] == [7.0, 7.0, None]
