@@ -41,7 +41,10 @@ def test_a_remembered_password_takes_precedence_over_a_prompt(world: World, tmp_
 
     assert account.token().access_token == "token1"
     assert account.repository.read(again=True) == Record(account.token(), RIGHT)  # it stays remembered
-    assert world.questions == []
+    assert open_session(account.repository).write(Record(Token("old", "bearer", NOW, NOW), "wrong"))
+    with pytest.raises(LoginRefused) as caught:
+        account.token()
+    assert (caught.value.hint, world.questions) == ("check the remembered password", [])
 
 
 def test_a_rejected_password_is_sent_once_and_another_one_immediately(world: World) -> None:
