@@ -3,12 +3,14 @@
 import json
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
 from xapi_cli.features.each.rows import rows
@@ -50,6 +52,7 @@ def test_a_list_becomes_a_table_although_the_token_is_invalidated_half_way(
         ("/x-api/projects/{id}", '[{"id": 1}, {"id": 2}, {"id": 3}]'),
         ("/x-api/projects/{id}", '{"id": 1}\n{"id": 2}{\n"id": 3}'),
         ("/x-api/projects/{id}", "\ufeffid;x\r\n1;a\r\n2;b\r\n\r\n3;c\r\n"),
+        ("/x-api/projects/{id}", "id\tx\n1\ta,b;\n2\t\n3\t\n"),
         ("/x-api/projects/{id.of}", '[{"id.of": 1}, {"id": {"of": 2}}, {"id": {"of": "3"}}]'),
         ("/x-api/projects/{}", "1\n2\n3"),
         ("/x-api/projects/{}", '"1"\n"2"\n"3"\n'),
@@ -79,11 +82,14 @@ def test_a_post_for_each_row_of_a_sheet_is_shown_first_then_sent_and_what_failed
     assert sandbox.requests == 0
     sent = xapi(*args, "--failed", str(rest), env=sandbox.settings)
     again = xapi("batch", str(rest), env=sandbox.settings)
+    wrong = xapi("each", "--from", str(sheet), "DELETE", "/d/{no}", "--failed", str(sheet), env=sandbox.settings)
 
     bodies = [{"name": 'Cup, the "first"', "teams": ["a"]}, {"name": "x", "teams": []}, {"name": "1.10", "teams": True}]
     assert [line["json"] for line in rows_of(shown)] == bodies
     assert (sent.code, [row["name"] for row in rows_of(sent)]) == (4, ['Cup, the "first"', "1.10"])
+    assert (wrong.code, sheet.exists()) == (2, True)  # it is to be corrected
     assert "row 2 (line 3): POST " in sent.err
+    assert f"run `xapi batch -j 1 {rest}` to send" in sent.err
     assert "responded with 404: there is no such project" in sent.err
     assert [line["path"] for line in map(json.loads, rest.read_text().splitlines())] == ["/x-api/projects/9"]
     assert rest.stat().st_mode & 0o777 == 0o600
@@ -100,14 +106,15 @@ def test_the_hint_to_send_what_failed_again_has_the_profile(xapi: Xapi, sandbox:
 
 
 def test_only_what_has_changed_since_the_last_run_is_fetched(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
-    time, file = tmp_path / "last-run", tmp_path / "changed.csv"
-    args = ("each", "--list", "/x-api/projects", "--since", f"modifiedSince={time}", "{link}", "--csv", "-o", str(file))
+    last, file = tmp_path / "last-run", tmp_path / "changed.csv"
+    args = ("each", "--list", "/x-api/projects", "--since", f"modifiedSince={last}", "{link}", "--csv", "-o", str(file))
 
     assert xapi(*args[:5], "/x-api/none/{id}", "--partial", *args[6:], env=sandbox.settings).code == 4
-    assert (time.exists(), file.exists()) == (False, False)
+    assert xapi(*args, "--dry-run", env=sandbox.settings).code == 0
+    assert (last.exists(), file.exists()) == (False, False)
     stateless = xapi(*args, env={**sandbox.settings, "XAPI_STORAGE": "none", "XAPI_STATE_DIR": __file__})
     assert (stateless.code, "continuing without locks" in stateless.err) == (0, True)
-    _, subject = time.read_text().splitlines()
+    _, subject = last.read_text().splitlines()
     assert len(file.read_text().splitlines()) == 4
     assert subject == f"{sandbox.base_url} /x-api/projects"
     assert xapi(*args, env=sandbox.settings).code == 0
@@ -115,7 +122,7 @@ def test_only_what_has_changed_since_the_last_run_is_fetched(xapi: Xapi, sandbox
 
     other = xapi(*args[:2], "/x-api/other", *args[3:], env=sandbox.settings)
     assert (other.code, "the time of another list" in other.err) == (2, True)
-    time.write_text("2026-13-45\n")
+    last.write_text("2026-13-45\n")
     wrong = xapi(*args, env=sandbox.settings)
     assert (wrong.code, "the first line of" in wrong.err, "is not a time" in wrong.err) == (2, True, True)
 
@@ -136,6 +143,39 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
     assert (second.code, second.out, f"(process {first.pid})" in second.err) == (0, "", True)
     assert (first.returncode, out, err) == (0, b"", b"")
     assert (tmp_path / "last").read_text().startswith("2026-11-28T18:5")
+
+
+DATE = b"Date: Sat, 28 Nov 2026 19:00:00 GMT\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (b"204 No Content\r\n" + DATE + b"\r\n", 0),
+        (b'200 OK\r\nContent-Length: 11\r\n\r\n[{"id": 1}]', 6),
+        (b"200 OK\r\nContent-Length: 12\r\n" + DATE + b'\r\n[{"id": 1},]', 6),
+    ],
+)
+def test_the_list_is_checked_before_a_row_is_sent_and_the_time_is_that_of_the_server(
+    xapi: Xapi, tmp_path: Path, reply: bytes, code: int
+) -> None:
+    with Server([request(), send(b"HTTP/1.1 " + reply), request()]) as server:
+        args = ("each", "--list", "/l", "--since", f"s={tmp_path / 'last'}", "/d/{id}")
+        outcome = xapi(*args, env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, [received.count(b"GET ") for received in server.received]) == (code, [1]), outcome.err
+    assert server.received[0].startswith(b"GET /l HTTP")  # without the parameter
+    assert code or "2026-11-28T18:58" < (tmp_path / "last").read_text() < "2026-11-28T18:59:59"
+
+
+def test_the_time_stays_if_the_file_cannot_be_replaced(xapi: Xapi, tmp_path: Path) -> None:
+    out, last = tmp_path / "out", tmp_path / "last"
+    listed = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n" + DATE + b"\r\n[1]"
+    with Server([request(), send(listed), request(), lambda peer: out.mkdir(), send(listed)]) as server:
+        args = ("each", "--list", "/l", "--since", f"s={last}", "/d/{}", "-o", str(out))
+        outcome = xapi(*args, env={"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t"})
+
+    assert (outcome.code, last.exists()) == (14, False)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +206,7 @@ def test_a_run_that_finds_another_one_at_work_ends_quietly(xapi: Xapi, tmp_path:
         (("--csv", "--full", "/d/{id}"), "[]", 2, "--csv and --full cannot be combined"),
         (("DELETE", "/x-api/projects/{id}"), "id,x\n,1\n", 2, "row 1 (line 2): the field id is empty"),
         (("DELETE", "/x-api/projects/{id}"), '[{\n"id": ".."}]', 2, "row 1 (line 1): the path has a segment . or .."),
+        (("DELETE", "/d/{id}"), "id\n1,2\n", 2, "row 1 (line 2): the row has more cells than the header"),
         (("POST", "/d", "a:={a}"), "a,b\nx,1\n", 2, "the field a is not valid JSON"),
         (("POST", "/d", "a={a}"), '[{"a": [1]}]', 2, "the field a is an array"),
         (("{link}",), '[{"link": "http://127.0.0.1:1/x"}]', 2, "the link leads to another origin"),
@@ -269,6 +310,7 @@ def test_a_link_gets_the_path_prefix_of_the_base_url_at_most_once(xapi: Xapi, li
         (("POST", "/p", "v:={}"), '"[1]"\n', {"json": {"v": [1]}}),
         (("POST", "/p", "v:={o.k}"), '[{"o": {"k": [null]}}]', {"json": {"v": [None]}}),
         (("-X", "PATCH", "/p/{id}", "-d", "{id}"), '[{"id": "x"}]', {"method": "PATCH", "json": "x"}),
+        (("/p/{id}",), '{"id": 1, "tags": [2]}', {"path": "/p/1"}),
         (("--items", "d.rows", "/p/{id}"), '{"d": {"rows": [{"id": 1}]}}', {"path": "/p/1"}),
     ],
 )
@@ -314,9 +356,21 @@ def test_an_interrupt_ends_the_wait_for_the_list(xapi: Xapi, tmp_path: Path) -> 
 
 
 def test_full_lines_have_the_row_and_its_number(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("each", "/x-api/projects/{}", "--full", input="3\n9\n", env=sandbox.settings)
+    started = time.monotonic()
+    outcome = xapi("each", "/x-api/projects/{}", "--full", "--rate", "1", input="3\n9\n", env=sandbox.settings)
 
     assert [(line["id"], line["row"], line["status"]) for line in rows_of(outcome)] == [(1, "3", 200), (2, "9", 404)]
+    assert time.monotonic() - started >= 1
+
+
+def test_the_body_of_a_success_is_one_line_and_after_a_post_it_may_be_anything(xapi: Xapi) -> None:
+    bodies = (b'{\n "a":\r\n 1.0 }\n', b"", b"done")
+    script = [step for body in bodies for step in (request(), send(response("200 OK", body)))]
+    with Server(script) as server:
+        outcome = xapi("each", "POST", "/d", "a={}", input="1\n2\n3\n", env=bearing(server))
+
+    assert (outcome.code, outcome.out) == (0, '{  "a":   1.0 }\n')
+    assert outcome.err.startswith("xapi: 1 response was not JSON")
 
 
 def test_a_request_with_query_header_and_the_row_as_its_body(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
