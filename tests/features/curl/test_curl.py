@@ -45,6 +45,7 @@ def _run(xapi: Xapi, command: str, env: dict[str, str], cwd: Path, given: bytes 
         ([ECHO, "-d", "", "Content-Type:text/plain"], b""),
         (["PATCH", ECHO, "-d", "@~/home-file", "Content-Type:"], b""),
         ([ECHO, "-d", "@-"], FILE[:60_000]),
+        (["PUT", ECHO], b""),
         (
             [
                 ECHO,
@@ -145,10 +146,11 @@ def test_head_prints_the_headers(xapi: Xapi, sandbox: Sandbox, tmp_path: Path, a
 
 def test_a_command_with_a_user_supplied_authorization_header_requests_no_token(xapi: Xapi, tmp_path: Path) -> None:
     with Server([request(), send(OK)]) as server:
-        command = _command(xapi, "/", "Authorization:Basic abc", "-d", "@-", env=bearing(server))
+        command = _command(xapi, "/", "Authorization:Basic abc", "-d", "@-", "--retry", "2", env=bearing(server))
         outcome = _run(xapi, command, bearing(server), tmp_path, b"body")
 
     assert not command.startswith(("xapi", "{"))
+    assert "--retry" not in command  # of a POST
     assert outcome == Outcome(0, "ok")
     assert b"\r\nAuthorization: Basic abc\r\n" in server.received[0]
     assert server.received[0].endswith(b"\r\n\r\nbody")
@@ -175,6 +177,7 @@ def test_curl_trusts_the_certificates_that_xapi_trusts(xapi: Xapi, tmp_path: Pat
         assert _run(xapi, command, env, tmp_path) == Outcome(0, "ok")
 
     assert "--max-time 9" in command
+    assert "--capath" in _command(xapi, "/", "--ca-bundle", str(tmp_path), env=env)
     assert command.startswith("xapi token show --header --max-time '9' --ca-bundle 'ca file.pem' | ")
 
 
