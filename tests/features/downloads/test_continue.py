@@ -157,6 +157,7 @@ def test_a_part_of_another_length_than_declared_is_an_error(xapi: Xapi, out: Pat
         ({"XAPI_TOKEN": "0ther-t0ken"}, (), "Bearer 0ther-t0ken"),
         ({"XAPI_TOKEN": "", "XAPI_USERNAME": "me@example.com", "XAPI_PASSWORD": "p"}, (), "Bearer new"),
         ({}, ("Accept:text/csv",), f"Bearer {TOKEN}"),
+        ({}, ("version==2",), f"Bearer {TOKEN}"),
     ],
 )
 def test_the_part_of_another_account_or_representation_is_discarded(

@@ -175,6 +175,16 @@ def test_a_helper_that_cannot_erase_is_detected_by_the_probe(opened: Open, tmp_p
     )
 
 
+def test_what_a_helper_cannot_decrypt_is_erased(opened: Open, tmp_path: Path) -> None:
+    fake = install_fake(tmp_path / "helper")
+    fake.path.write_text(fake.path.read_text().replace("print(open(path(text)).read())", "sys.exit(5)"))
+    store = _open(opened, fake.path)
+    _failure(store, "probe")
+    assert fake.stored == []
+    _failure(store, "store")
+    assert (len(fake.stored), store.delete(ME), fake.stored) == (1, True, [])
+
+
 # the real program
 
 

@@ -39,7 +39,8 @@ def results(text: str, body: str | bytes, content_type: str = "application/json"
     ],
 )
 def test_each_result_is_a_line_and_strings_have_no_quotes(text: str, body: str, expected: str) -> None:
-    assert results(text, body) == (expected, "")
+    for content_type in ("application/json", "application/x-ndjson"):
+        assert results(text, body, content_type) == (expected, "")
 
 
 @pytest.mark.parametrize(

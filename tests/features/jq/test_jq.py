@@ -46,13 +46,16 @@ def test_the_filter_is_applied_to_each_item_of_all_pages(xapi: Xapi, tmp_path: P
     assert json.loads(meta.read_text())["bytes"] == len(plain.out)
 
 
-def test_a_terminal_gets_indented_results_without_control_characters(xapi: Xapi) -> None:
+def test_a_terminal_gets_indented_results_without_control_characters_unlike_a_file(xapi: Xapi, out: Path) -> None:
     with (
         PageServer(lambda target: page(b'["a\\u001b[31mb", {"c": 1}]')) as server,
         xapi.on_terminal("request", "/", "--jq", ".[]", env=bearing(server) | {"NO_COLOR": "1"}) as terminal,
     ):
         assert terminal.wait() == 0
+        with xapi.on_terminal("request", "/", "--jq", ".[0]", "-o", str(out), env=bearing(server)) as other:
+            assert other.wait() == 0
 
+    assert out.read_text() == "a\x1b[31mb\n"
     assert terminal.text == 'a\\x1b[31mb\r\n{\r\n  "c": 1\r\n}\r\n'
 
 

@@ -31,7 +31,11 @@ PETS: dict[str, Any] = {
     "paths": {
         "/pets/{id}": {
             "parameters": [ID],
-            "get": {"summary": "Find a pet", "parameters": [VIEW], "responses": {"200": {"description": "ok", **JSON}}},
+            "get": {
+                "summary": "Find a pet",
+                "parameters": [VIEW, {**ID, "description": "its number"}],
+                "responses": {"200": {"description": "ok", **JSON}},
+            },
             "put": {"deprecated": True, "requestBody": {"required": True, **JSON}},
         },
         "/pets/{id}/photo": {"post": {"requestBody": {"content": {"multipart/form-data": {"schema": PHOTO}}}}},
@@ -173,7 +177,7 @@ GET /v2/pets/{id}
   Find a pet
 
 Path parameters
-  id  integer, required
+  id  integer, required  its number
 
 Query parameters
   view  any  how much; one of: short, full
@@ -221,7 +225,9 @@ def test_diff_reads_the_source_again_and_exits_with_1_if_there_is_a_change(xapi:
 
     new = json.loads(json.dumps(PETS))
     new["components"]["schemas"]["Pet"]["properties"]["name"]["type"] = "integer"
-    (xapi.home / "api.json").write_text(json.dumps(new))
+    (xapi.home / "new.json").write_text(json.dumps(new))
+    assert xapi("api", "diff", "new.json", env=ENV).code == 1
+    (xapi.home / "new.json").rename(xapi.home / "api.json")
 
     assert xapi("api", "diff", env=ENV) == Outcome(
         1,
@@ -234,9 +240,11 @@ def test_diff_reads_the_source_again_and_exits_with_1_if_there_is_a_change(xapi:
 def test_diff_reads_a_path_of_the_api_again(xapi: Xapi) -> None:
     old, new = (json.dumps({**PETS, "paths": {"/a": {method: {}}}}).encode() for method in ("get", "put"))
     scripts = [[request(), send(response("200 OK", document))] for document in (old, new)]
+    assert xapi("profile", "set", "headers", "X-Team: blue").code == 0
     with Server(*scripts) as server:
         assert xapi("api", "load", "/openapi/v1.json", env=bearing(server)).code == 0
         shown = xapi("api", "diff", env=bearing(server))
+        assert all(b"X-Team: blue" in received for received in server.received)
 
     assert (shown.code, shown.out) == (1, "GET\t/v2/a\tremoved\nPUT\t/v2/a\tadded\n")
 
@@ -267,5 +275,6 @@ def test_paths_and_query_parameters_complete(xapi: Xapi) -> None:
         ("xapi request /v2/pets/7 view==full ", ""),
         ("xapi request PUT /v2/pets/7 ", ""),
         ("xapi request --base-url https://other.test /v2/", ""),
+        ("xapi request -p other /v2/", ""),
     ):
         assert complete(xapi, line, **ENV) == words, line

@@ -102,6 +102,12 @@ def test_paths_are_relative_to_the_base_url(servers: Any, base_url: str, locatio
     assert [each.path for each in found.operations()] == [path]
 
 
+def test_a_path_has_the_operations_of_the_most_specific_template() -> None:
+    found = described(openapi({path: {"get": {}} for path in ("/{a}/{b}", "/{a}/c", "/b/c")}))
+
+    assert (found.matching("/b/c"), found.matching("/a/c")[0]) == (["/b/c", "/{a}/c", "/{a}/{b}"], "/{a}/c")
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

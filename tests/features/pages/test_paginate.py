@@ -75,6 +75,7 @@ def test_a_page_without_content_has_no_items(xapi: Xapi) -> None:
     with PageServer(lambda target: page([1]) if "=2" in target else empty) as server:
         assert paginate(xapi, server) == Outcome(0, "1\n", "")
         assert paginate(xapi, server, "--slurp") == Outcome(0, "[1]\n", "")
+        assert paginate(xapi, server, "--slurp", "--max-pages", "1").out == "[]\n"
 
 
 # which pages are requested
@@ -108,6 +109,8 @@ def test_the_link_is_resolved_against_the_page(xapi: Xapi, header: str, target: 
         ("@odata.nextLink", "{url}/items?$skip=2", "/items?$skip=2"),
         ("next", "", None),
         ("next", None, None),
+        ("next", False, None),
+        ("next", 2, "/2"),
         ("absent", "/items?page=2", None),
     ],
 )
@@ -265,8 +268,9 @@ def test_the_output_file_is_replaced_only_if_all_pages_arrive(xapi: Xapi, out: P
         outcome = paginate(xapi, server, *options, "-o", str(out))
     assert (outcome.code, outcome.out, out.read_text()) == (5, "", "old")
 
-    with PageServer(numbered(1)) as server:
-        assert paginate(xapi, server, "-o", str(out)) == Outcome(0)
+    args = ("request", "/items", "--paginate", "-o", str(out))
+    with PageServer(numbered(1)) as server, xapi.on_terminal(*args, env=bearing(server)) as terminal:
+        assert terminal.wait() == 0
     assert out.read_text() == lines(1, 2)
 
 

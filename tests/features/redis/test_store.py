@@ -129,6 +129,8 @@ def test_a_logout_is_not_undone_by_a_login_that_writes_between_its_steps(
         assert login.write(RECORD)
         Interleaved(repository_in(shared_redis, tmp_path).options).delete(ME)
     assert repository_in(shared_redis, tmp_path).read() is None
+    with (later := session_in(shared_redis, tmp_path)).locked(60):
+        assert later.write(RECORD)
 
 
 def test_a_logout_is_possible_without_memory_left(redis_server: RedisServer, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import httpx
 import pytest
 
+from tests.features.sandbox.client import bearer
 from tests.support.program import Process, Xapi
 from xapi_cli.features.sandbox import MASTER, MEMBER
 
@@ -51,12 +52,16 @@ def test_a_shell_can_evaluate_the_assignments(xapi: Xapi) -> None:
     assert "master rights" in err.decode()
 
 
-def test_expires_in_is_used(xapi: Xapi) -> None:
-    settings = assignments_of(xapi.start("sandbox", "--port", "0", "--expires-in", "7"))
+def test_its_options_are_used(xapi: Xapi) -> None:
+    options = ("--expires-in", "7", "--forget-after", "1", "--slow", "0.2")
+    settings = assignments_of(xapi.start("sandbox", "--port", "0", *options))
 
     grant = {"grant_type": "password", "username": MASTER.email, "password": MASTER.password}
     response = httpx.post(f"{settings['XAPI_BASE_URL']}/x-api/token", data=grant, trust_env=False, timeout=60)
     assert response.json()["expires_in"] == 7
+    url, headers = f"{settings['XAPI_BASE_URL']}/x-api/projects/1", bearer(response.json()["access_token"])
+    used = [httpx.get(url, headers=headers, trust_env=False, timeout=60) for _ in range(2)]
+    assert ([each.status_code for each in used], used[0].elapsed.total_seconds() >= 0.2) == ([200, 401], True)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
