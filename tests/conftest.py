@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import xapi_cli
 from tests.support.credential_helpers import _shared_password_store, fake_helper, shared_password_store  # noqa: F401 - fixtures
@@ -23,8 +23,11 @@ from xapi_cli.features.sandbox import Sandbox
 _MEMORY = Path("/dev/shm")
 _NEEDED = 4 * 2**30  # free bytes
 
-# Every run uses the same examples.
-settings.register_profile("xapi", max_examples=50, deadline=None, derandomize=True, database=None)
+# Every run uses the same examples, also on a machine that is too busy to make them quickly.
+IGNORED = [HealthCheck.too_slow]
+settings.register_profile(
+    "xapi", max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=IGNORED
+)
 settings.load_profile("xapi")
 
 
