@@ -131,8 +131,9 @@ def test_max_time_can_be_set_in_the_profile(xapi: Xapi) -> None:
     (xapi.config / "config.toml").write_text("[profiles.default]\nmax_time = 0.5\n")
     with Server([head(), hang()]) as server:
         outcome = xapi("request", "/", env=bearing(server))
+        reading = xapi.start("request", "/", "-d", "@-", stdin=subprocess.PIPE, env=bearing(server))
 
-    assert (outcome.code, outcome.out) == (12, "")
+    assert (outcome.code, outcome.out, reading.wait()) == (12, "", 12)
     assert "; raise --max-time" in outcome.err  # whether it was waiting for the server or still starting
 
 

@@ -106,14 +106,16 @@ def test_a_server_that_restarts_is_used_again(redis_server: RedisServer, tmp_pat
 
 
 def test_a_command_gives_the_password(redis_server: RedisServer, tmp_path: Path) -> None:
-    redis_server.oracle.config_set("requirepass", "secret")
-    repository_in(redis_server, tmp_path, redis_password_command=["echo", "secret"]).probe()
+    redis_server.oracle.config_set("requirepass", "sec@ret")
+    repository_in(redis_server, tmp_path, redis_password_command=["echo", "sec@ret"]).probe()
 
     with pytest.raises(StoreError, match="redis_password_command 'false' failed with exit code 1"):
         repository_in(redis_server, tmp_path, redis_password_command=["false"]).probe()
-    repository = repository_in(redis_server, tmp_path, redis_url=f"unix://:secret@{redis_server.socket}")
+    repository = repository_in(redis_server, tmp_path, redis_url=f"unix://:sec@ret@{redis_server.socket}")
     assert repository.put(RECORD, lambda: True, lambda: False)
-    assert not delete_everywhere(repository)  # the index has the URL without the password
+    index = "".join(file.read_text() for file in (tmp_path / "known").iterdir())
+    assert (f"unix://{redis_server.socket}" in index, "ret" in index) == (True, False)
+    assert not delete_everywhere(repository)  # although the index has the URL without the password
 
 
 def test_a_logout_is_not_undone_by_a_login_that_writes_between_its_steps(

@@ -10,8 +10,6 @@ import pytest
 from tests.support.program import Xapi
 from xapi_cli.features.sandbox import MASTER
 
-pytestmark = pytest.mark.slow
-
 HEADINGS = [
     "1. Log in",
     "2. Print the token",
@@ -25,6 +23,7 @@ def everything_under(directory: Path) -> set[Path]:
     return {path.relative_to(directory) for path in directory.rglob("*")}
 
 
+@pytest.mark.slow
 def test_the_demo_shows_the_whole_workflow(xapi: Xapi) -> None:
     result = xapi("demo")
 
@@ -50,6 +49,7 @@ def test_the_demo_leaves_no_files_and_reads_no_settings(xapi: Xapi) -> None:
     assert everything_under(xapi.home) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_files(xapi: Xapi, number: signal.Signals) -> None:
     process = xapi.start("demo")
@@ -62,6 +62,7 @@ def test_an_interrupted_demo_leaves_no_files(xapi: Xapi, number: signal.Signals)
     assert list(xapi.temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_demo_fails_if_a_command_fails(xapi: Xapi) -> None:
     substitute = xapi.home / "substitute" / "sitecustomize.py"
     substitute.parent.mkdir()
