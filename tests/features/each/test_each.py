@@ -202,6 +202,7 @@ def test_the_time_stays_if_the_file_cannot_be_replaced(xapi: Xapi, tmp_path: Pat
         (("-P", "4", "/d/{}"), "", 2, "unknown option -P; use -j N"),
         (("--input", "rows.csv", "/d/{}"), "", 2, "unknown option --input; use --from FILE"),
         (("--since", "2026-01-01", "--list", "/l", "/d/{id}"), "", 2, "--since is not NAME=FILE"),
+        (("--since", "s=none/last", "--list", "/l", "/d/{id}"), "", 14, "none/last cannot be written"),
         (("-d", '{"a": 1}', "POST", "/d/{id}"), "[]", 2, "let jq build the body"),
         (("--csv", "--full", "/d/{id}"), "[]", 2, "--csv and --full cannot be combined"),
         (("DELETE", "/x-api/projects/{id}"), "id,x\n,1\n", 2, "row 1 (line 2): the field id is empty"),

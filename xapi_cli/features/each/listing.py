@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from xapi_cli.errors import ExpectationFailed, UsageError
+from xapi_cli.errors import ExpectationFailed, OutputError, UsageError
 from xapi_cli.features.batch.runner import Runner
 from xapi_cli.features.each.output import described
 from xapi_cli.features.each.rows import Row, rows
@@ -53,12 +53,15 @@ class LastRun(NamedTuple):
 def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> LastRun | None:
     """Return the time in the file of *option*, the value of --since, for the list at *path*; raises UsageError.
 
-    The file is locked. While another run has the lock, return None, after a note.
+    The file is locked. While another run has the lock, return None, after a note. Raises OutputError if the file cannot
+    be written.
     """
     name, equals, file = option.partition("=")
     if not (name and equals and file) or _TIME.fullmatch(file):
         hint = "name the query parameter, and a file for the time of the last run"
         raise UsageError("--since is not NAME=FILE", hint=hint)
+    if not os.access(file if os.path.exists(file) else os.path.dirname(file) or ".", os.W_OK):
+        raise OutputError(f"{printable(file)} cannot be written", hint="check the FILE of --since")
     if not _lock(file, context, stack):
         return None
     subject = f"{context.base_url} {path}"
