@@ -236,7 +236,7 @@ def test_an_authorization_header_of_the_caller_disables_token_and_login(program:
 
 def test_overrides_are_settings_and_other_names_raise_an_error(program: Program, sandbox: Sandbox) -> None:
     code = f"""
-    client = xapi_cli.open_client(base_url="{sandbox.base_url}", username="{MASTER.email}", storage="none", timeout=5)
+    client = xapi_cli.open_client(base_url="{sandbox.base_url}", username="{MASTER.email}", storage="none", timeout=7)
     print(client.get("/x-api/me").status_code, client.timeout.read)
     try:
         xapi_cli.open_client(pasword="x")
@@ -250,7 +250,7 @@ def test_overrides_are_settings_and_other_names_raise_an_error(program: Program,
     ran = program(code, {"XAPI_PASSWORD": MASTER.password})
 
     assert ran.out.splitlines() == [
-        "200 5.0",
+        "200 7.0",
         (
             "open_client() has no setting 'pasword'; "
             "valid settings: base_url, username, storage, timeout, ca_bundle, read_only, log"

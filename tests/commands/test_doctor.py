@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.keyring_session import KeyringSession
 from tests.support.program import Environ, Outcome, Xapi
-from tests.support.servers import Server, free_port, request, send
+from tests.support.servers import Server, free_port, hang, request, send
 from xapi_cli.features.sandbox import Sandbox
 
 
@@ -72,6 +72,16 @@ def test_the_proxy_in_use_is_named_without_its_password(xapi: Xapi, sandbox: San
     assert outcome.code == 1  # no server listens there
     assert line(outcome, "proxy").startswith("pass  proxy     127.0.0.1:")
     assert "hunter2" not in outcome.out + outcome.err
+
+
+def test_plain_http_beyond_loopback_is_a_warning_and_no_response_a_failure(xapi: Xapi) -> None:
+    with Server([request(), send(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")]) as proxy:
+        env = {"XAPI_BASE_URL": "http://api.test", "XAPI_USERNAME": "me", "HTTP_PROXY": proxy.url}
+        assert line(xapi("doctor", env=env), "network").startswith("warn  network   http://api.test responds (405 ")
+    with Server([hang()]) as server:
+        env = {"XAPI_BASE_URL": server.url, "XAPI_USERNAME": "me"}
+        outcome = xapi("doctor", "--timeout", "0.3", "--max-time", "5", env=env)
+    assert " before --timeout expired; " in line(outcome, "network")
 
 
 def test_a_missing_keyring_is_a_warning_with_auto_and_a_failure_if_selected(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -157,10 +167,12 @@ def test_a_keyring_that_works_is_reported(xapi: Xapi, sandbox: Sandbox, shared_g
 
 
 def test_a_token_in_the_environment_needs_no_account_and_no_password(xapi: Xapi, sandbox: Sandbox) -> None:
-    outcome = xapi("doctor", "--json", "--base-url", sandbox.base_url, env={"XAPI_TOKEN": "abc"})
+    (xapi.home / "token").write_text("abc\n")
+    for env in ({"XAPI_TOKEN": "abc"}, {"XAPI_TOKEN_FILE": str(xapi.home / "token")}):
+        outcome = xapi("doctor", "--json", "--base-url", sandbox.base_url, env=env)
 
-    assert outcome.code == 0
-    assert set(statuses(outcome).values()) == {"pass"}
+        assert outcome.code == 0
+        assert set(statuses(outcome).values()) == {"pass"}
 
 
 def test_a_password_command_is_searched_for_and_not_run(xapi: Xapi, sandbox: Sandbox) -> None:
@@ -174,6 +186,9 @@ def test_a_password_command_is_searched_for_and_not_run(xapi: Xapi, sandbox: San
     ):
         xapi("profile", "set", "password_command", command)
         assert line(xapi("doctor", env=env), "password") == expected
+    xapi("profile", "set", "base_url", "https://api.test")
+    withheld = "fail  password  the password_command of profile default is not run: it belongs to https://api.test, "
+    assert line(xapi("doctor", env=env), "password").startswith(withheld)
     assert not (xapi.home / "ran").exists()
 
 

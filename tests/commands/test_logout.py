@@ -26,6 +26,8 @@ def test_without_a_stored_token_it_exits_with_0(xapi: Xapi) -> None:
         0, "", "xapi: nothing was stored for me at https://api.test\n"
     )
     assert xapi("logout", "--all") == Outcome(0, "", "xapi: no known account, nothing to delete\n")
+    (xapi.state / "known").symlink_to("known")  # cannot be read
+    assert xapi("logout", "--all").code == 13
 
 
 def test_without_an_account_it_exits_with_2_and_names_the_profiles_that_have_one(xapi: Xapi) -> None:

@@ -142,6 +142,7 @@ def test_set_creates_the_profile_and_changes_the_selected_one(xapi: Xapi) -> Non
     xapi("profile", "set", "username", "b", env={"XAPI_PROFILE": "other"})
     xapi("profile", "use", "new")
     xapi("profile", "set", "timeout", "5")
+    assert xapi("profile", "set", "timeout", "6", "-p", "").code == 2
 
     names = json.loads(xapi("profile", "list", "--json").out)
     assert names == [

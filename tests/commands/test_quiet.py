@@ -1,7 +1,7 @@
 """With `--quiet` or XAPI_QUIET, stderr has only warnings and errors."""
 
 from tests.commands.api import bearing, response
-from tests.support.program import Outcome, Xapi
+from tests.support.program import PYTHON, Outcome, Xapi
 from tests.support.servers import OK, Server, request, send
 from xapi_cli.features.sandbox import MASTER, Sandbox
 
@@ -30,6 +30,19 @@ def test_a_batch_prints_no_summary(xapi: Xapi) -> None:
         outcome = xapi("batch", "--quiet", input='{"path":"/"}', env=bearing(server))
 
     assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_progress_is_omitted_as_it_is_beside_json(xapi: Xapi) -> None:
+    code = """if True:
+        from xapi_cli.system.terminal import Terminal
+        for values in (False, False), (True, False), (False, True):
+            terminal = Terminal({})
+            terminal.is_quiet, terminal.has_json_messages = values
+            print(terminal.shows_progress)
+    """
+    with xapi.on_terminal("-c", code, program=PYTHON) as terminal:
+        assert terminal.wait() == 0
+    assert terminal.text.split() == ["True", "False", "False"]
 
 
 def test_warnings_remain(xapi: Xapi) -> None:

@@ -163,6 +163,7 @@ def test_a_damaged_record_is_no_token_and_accounts_are_compared_by_normalized_ur
     path.write_text(json.dumps(json.loads(good) | {"expires_at": "2020-01-01T00:00:00Z"}))
     expired = xapi("token", "status")
     assert (*state(expired), json.loads(expired.out)["expires_in"]) == (10, "expired", 0)
+    assert "warn  token     expired, in storage file, " in xapi("doctor").out
 
 
 def test_the_status_is_that_of_the_expiry_and_of_the_last_response(xapi: Xapi, token: str, sandbox: Sandbox) -> None:
@@ -197,13 +198,13 @@ def test_a_response_shows_whether_the_api_accepts_the_token(xapi: Xapi, response
         text = "" if response is None else f"HTTP/1.1 {response.format(other=other.url)}Content-Length: 0\r\n\r\n"
         with Server([request(), send(text.encode())]) as server:
             env = {"XAPI_TOKEN": "abc", "XAPI_BASE_URL": server.url}
-            outcome = xapi("token", "status", "--check", "/x", "--error-format", "json", env=env)
+            outcome = xapi("token", "status", "--check", "/x?token=CANARY", "--error-format", "json", env=env)
 
-    assert outcome.code == code, outcome.err
+    assert (outcome.code, "CANARY" in outcome.err) == (code, False), outcome.err
     error = json.loads(outcome.err.splitlines()[-1])
     about = "GET" if code and "{other}" not in str(response) else None
     assert (error.get("method"), "status" in error) == (about, bool(about and response))
-    assert server.received[0].startswith(b"GET /x HTTP/1.1\r\n")
+    assert server.received[0].startswith(b"GET /x?token=CANARY HTTP/1.1\r\n")
     assert b"\r\nAuthorization: Bearer abc\r\n" in server.received[0]
     assert not any(b"Authorization" in each for each in other.received)
 

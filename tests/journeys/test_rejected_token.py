@@ -33,6 +33,7 @@ def _shown(xapi: Xapi, env: Env) -> tuple[int, str, str, str]:
     (profile,) = json.loads(xapi("profile", "list", "--json", env=env).out)
     checks = json.loads(xapi("doctor", "--json", env=env).out)["checks"]
     (token,) = (check for check in checks if check["name"] == "token")
+    assert token["status"] == ("warn" if status.code else "pass")
     return status.code, json.loads(status.out)["state"], profile["state"], token["message"].partition(",")[0]
 
 
