@@ -33,11 +33,12 @@ def configured(xapi: Xapi, url: str, more: str = HEADERS) -> dict[str, str | Non
 
 
 def test_a_request_has_the_headers_unless_it_sets_or_removes_them(xapi: Xapi) -> None:
-    with Server(*[[request(), send(OK)]] * 4) as server:
+    with Server(*[[request(), send(OK)]] * 5) as server:
         env = configured(xapi, server.url)
         assert xapi("request", "/a", env=env).code == 0
         assert xapi("request", "/a", "x-team:red", "X-Api-Key:", "Accept:a/b", env=env).code == 0
         assert xapi("token", "status", "--check", "/a", env=env).code == 0
+        assert xapi("each", "--list", "/a", "/{}", env=env).code == 6
         assert Program(xapi)("xapi_cli.open_client().get('/a')", env).code == 0
 
     first, second, *others = (sent(received) for received in server.received)

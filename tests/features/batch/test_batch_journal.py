@@ -25,7 +25,8 @@ def test_a_journal_prints_responses_again_and_sends_the_rest(xapi: Xapi, tmp_pat
         api.requests.clear()
         second = batch(xapi, api, *args, input=paths(6) + "bad\n")
         sent = [each.path for each in api.requests]
-        third = batch(xapi, api, *args, input=paths(6) + "bad\n", env={"XAPI_TOKEN": "another"})
+        last = (*args, "--failed", str(tmp_path / "failed"))
+        third = batch(xapi, api, *last, input=paths(6) + "bad\n", env={"XAPI_TOKEN": "another"})
         assert len(api.requests) == 1
         mode = (tmp_path / "j").stat().st_mode & 0o777
 
@@ -33,6 +34,7 @@ def test_a_journal_prints_responses_again_and_sends_the_rest(xapi: Xapi, tmp_pat
     assert [first[1][3]["error"]["kind"], second[1][3]["status"]] == ["network", 200]
     assert [line for line in second[1] if line["line"] != 4] == [line for line in first[1] if line["line"] != 4]
     assert third[1] == second[1]
+    assert (tmp_path / "failed").read_text() == paths(1, 1) + "bad\n"
     assert ", 6 from the journal): 1 × 404, 1 × input" in third[2]
 
 

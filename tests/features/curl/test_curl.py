@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import ssl
 from pathlib import Path
@@ -177,7 +178,9 @@ def test_curl_trusts_the_certificates_that_xapi_trusts(xapi: Xapi, tmp_path: Pat
         assert _run(xapi, command, env, tmp_path) == Outcome(0, "ok")
 
     assert "--max-time 9" in command
-    assert "--capath" in _command(xapi, "/", "--ca-bundle", str(tmp_path), env=env)
+    other = _command(xapi, "/", "--ca-bundle", str(tmp_path), "--timeout", "7", "--no-check-status", env=env)
+    assert re.search(r" --connect-timeout 7 .*--speed-time 7 --capath ", other)
+    assert "--fail" not in other
     assert command.startswith("xapi token show --header --max-time '9' --ca-bundle 'ca file.pem' | ")
 
 

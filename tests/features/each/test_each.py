@@ -13,6 +13,7 @@ import pytest
 from tests.commands.api import bearing, response
 from tests.support.program import Outcome, Xapi
 from tests.support.servers import Server, request, send, wait_for
+from xapi_cli.errors import UsageError
 from xapi_cli.features.each.rows import rows
 from xapi_cli.features.sandbox import Sandbox
 
@@ -67,8 +68,16 @@ def test_rows_come_in_each_format(xapi: Xapi, sandbox: Sandbox, path: str, data:
 
 
 def test_a_byte_order_mark_may_arrive_in_parts() -> None:
-    data = "[1]".encode("utf-16")
-    assert [row.value for row in rows([data[:1], data[1:]])] == ["1"]
+    for codec in ("utf-16-le", "utf-16-be"):
+        data = "\ufeff[1]".encode(codec)
+        assert [row.value for row in rows([data[:1], data[1:]])] == ["1"]
+
+
+def test_a_cell_has_at_most_10_mib() -> None:
+    table = (b"a\n", b"x" * 200_000)
+    assert [row.value for row in rows(table, needed=["a"])] == [{"a": "x" * 200_000}]
+    with pytest.raises(UsageError, match="more than 10 MiB"):
+        list(rows(table[1:] * 60))
 
 
 def test_a_post_for_each_row_of_a_sheet_is_shown_first_then_sent_and_what_failed_is_sent_again(
@@ -78,7 +87,7 @@ def test_a_post_for_each_row_of_a_sheet_is_shown_first_then_sent_and_what_failed
     sheet.write_text('id,name,teams\n1,"Cup, the ""first""",["a"]\n9,x,[]\n2,1.10,TRUE\n')
     args = ("each", "--from", str(sheet), "POST", "/x-api/projects/{id}", "name={name}", "teams:={teams}")
 
-    shown = xapi(*args, "--dry-run", env=sandbox.settings)
+    shown = xapi(*args, "--dry-run", "--failed", str(sheet), env=sandbox.settings)
     assert sandbox.requests == 0
     sent = xapi(*args, "--failed", str(rest), env=sandbox.settings)
     again = xapi("batch", str(rest), env=sandbox.settings)
@@ -153,6 +162,7 @@ DATE = b"Date: Sat, 28 Nov 2026 19:00:00 GMT\r\n"
     [
         (b"204 No Content\r\n" + DATE + b"\r\n", 0),
         (b'200 OK\r\nContent-Length: 11\r\n\r\n[{"id": 1}]', 6),
+        (b"503 Busy\r\nContent-Length: 11\r\n" + DATE + b'\r\n[{"id": 1}]', 5),
         (b"200 OK\r\nContent-Length: 12\r\n" + DATE + b'\r\n[{"id": 1},]', 6),
     ],
 )
@@ -207,10 +217,19 @@ def test_the_time_stays_if_the_file_cannot_be_replaced(xapi: Xapi, tmp_path: Pat
         (("--csv", "--full", "/d/{id}"), "[]", 2, "--csv and --full cannot be combined"),
         (("DELETE", "/x-api/projects/{id}"), "id,x\n,1\n", 2, "row 1 (line 2): the field id is empty"),
         (("DELETE", "/x-api/projects/{id}"), '[{\n"id": ".."}]', 2, "row 1 (line 1): the path has a segment . or .."),
-        (("DELETE", "/d/{id}"), "id\n1,2\n", 2, "row 1 (line 2): the row has more cells than the header"),
+        (("delete", "/d/{id}"), "id\n1,2\n", 2, "row 1 (line 2): the row has more cells than the header"),
+        (("DELETE", "/d/{id}"), '[{"id": null}]', 2, "the field id is null"),
+        (("DELETE", "/d/{id}"), '[{"id": "a\\nb"}]', 2, "the field id has a line break"),
+        (("POST", "/d", "a:={}"), '[{"id": 1}]', 2, "the row is an object"),
+        (("DELETE", "/d", "X-Id:{id}"), '[{"id": ""}]', 2, "the field id is empty"),
+        (("DELETE", "--read-only", "--list", "/x-api/me", "/d/{id}"), "", 2, "add --write"),
+        (("PUT", "/d/{id}", "a@/etc/passwd"), "[]", 2, "uploads no files"),
+        (("PUT", "-X", "POST", "/d/{id}"), "[]", 2, "-X is POST"),
+        (("PUT", "/d/{id}", "a=1", "-d", "{}"), "[]", 2, "-d cannot be combined with fields"),
         (("POST", "/d", "a:={a}"), "a,b\nx,1\n", 2, "the field a is not valid JSON"),
         (("POST", "/d", "a={a}"), '[{"a": [1]}]', 2, "the field a is an array"),
         (("{link}",), '[{"link": "http://127.0.0.1:1/x"}]', 2, "the link leads to another origin"),
+        (("{link}",), '[{"link": "//evil.test/x"}]', 2, "the link is neither a path"),
         (("/x-api/projects/{id}", "--csv", "--fields", "id,Name"), '[{"id": 1}]', 6, "no row has the field Name"),
         (("--list", "/x-api/me", "/d/{id}"), "", 6, "the list is not a JSON array; use --items FIELD"),
     ],
@@ -248,8 +267,9 @@ def test_a_failed_row_leaves_the_file_unless_partial_is_given(xapi: Xapi, sandbo
         assert file.read_text() == "before"
     rest = tmp_path / "rest"
     rest.touch(mode=0o644)
-    partial = xapi(*args, "--partial", "--failed", str(rest), input="1\n" + "9\n" * 25, env=sandbox.settings)
+    partial = xapi(*args, "--partial", "--failed", str(rest), input="1\n..\n" + "9\n" * 25, env=sandbox.settings)
     assert (partial.code, partial.err.count(" (line "), partial.err.count("\n")) == (4, 20, 21)  # the last line counts
+    assert "to send them again, without 1 row that cannot be sent" in partial.err
     assert (rest.read_text().count("\n"), rest.stat().st_mode & 0o777) == (25, 0o600)
     assert json.loads(file.read_text())["name"] == "Winter Cup"
 
@@ -269,11 +289,11 @@ def test_a_login_that_fails_ends_the_run_with_one_line_and_no_file(
 
 
 def test_fail_fast_sends_nothing_after_a_page_that_is_no_json(xapi: Xapi, tmp_path: Path) -> None:
-    names = b'HTTP/1.1 200 OK\r\nContent-Type: a/json; charset=latin-1\r\nContent-Length: 13\r\n\r\n["\xe9","b","c"]'
+    names = response("200 OK", b'{"n":["\xe9","b","c"]}', "Content-Type: a/json; charset=latin-1")
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 23\r\n\r\n<title>canary-k</title>"
     unchanged = b"HTTP/1.1 304 Not Modified\r\n\r\n"
     with Server([request(), send(names), request(), send(unchanged), request(), send(page)]) as server:
-        args = ("each", "--list", "/l", "/d/{}", "-HX-Api-Key: canary-k", "-j1", "--fail-fast")
+        args = ("each", "--list", "/l", "--items", "n", "/d/{}", "-HX-Api-Key: canary-k", "-j1", "--fail-fast")
         env = {"XAPI_BASE_URL": server.url, "XAPI_TOKEN": "t", "XAPI_ERROR_FORMAT": "json"}
         outcome = xapi(*args, "--failed", str(tmp_path / "rest"), env=env)
 
@@ -309,6 +329,7 @@ def test_a_link_gets_the_path_prefix_of_the_base_url_at_most_once(xapi: Xapi, li
         (("POST", "/p", "ids[]:={id}", "a[b]:={id}"), "id\nTrue\n", {"json": {"ids": [True], "a": {"b": True}}}),
         (("POST", "/p", 'r:=["{id}",{}]', "s={id}"), '[{"id": 2.50}]', {"json": {"r": ["2.50", {}], "s": "2.50"}}),
         (("POST", "/p", "v:={}"), '"[1]"\n', {"json": {"v": [1]}}),
+        (("POST", "/p", "v:={a}", "w:={b}"), "a,b\nFALSE,False\n", {"json": {"v": False, "w": False}}),
         (("POST", "/p", "v:={o.k}"), '[{"o": {"k": [null]}}]', {"json": {"v": [None]}}),
         (("-X", "PATCH", "/p/{id}", "-d", "{id}"), '[{"id": "x"}]', {"method": "PATCH", "json": "x"}),
         (("/p/{id}",), '{"id": 1, "tags": [2]}', {"path": "/p/1"}),
@@ -372,6 +393,9 @@ def test_the_body_of_a_success_is_one_line_and_after_a_post_it_may_be_anything(x
 
     assert (outcome.code, outcome.out) == (0, '{  "a":   1.0 }\n')
     assert outcome.err.startswith("xapi: 1 response was not JSON")
+    for reply, code in ((response(body=b"1"), 6), (response("302 Found", b"[]"), 3)):
+        with Server([request(), send(reply)]) as server:
+            assert xapi("each", "/d/{}", "--csv", input="1\n", env=bearing(server)).code == code
 
 
 def test_a_request_with_query_header_and_the_row_as_its_body(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:

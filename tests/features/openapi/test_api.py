@@ -38,7 +38,9 @@ PETS: dict[str, Any] = {
             },
             "put": {"deprecated": True, "requestBody": {"required": True, **JSON}},
         },
-        "/pets/{id}/photo": {"post": {"requestBody": {"content": {"multipart/form-data": {"schema": PHOTO}}}}},
+        "/pets/{id}/photo": {
+            "post": {"parameters": [VIEW], "requestBody": {"content": {"multipart/form-data": {"schema": PHOTO}}}}
+        },
     },
     "components": {"schemas": {"Pet": PET}},
 }
@@ -206,7 +208,7 @@ Body (application/json, object, required)
     ("arguments", "error"),
     [
         (["/\x1b"], "the API description has no operation /\\x1b; see `xapi api list`"),
-        (["DELETE", "/v2/pets/7"], "the API description has no operation DELETE /v2/pets/7; see `xapi api list`"),
+        (["delete", "/v2/pets/7"], "the API description has no operation DELETE /v2/pets/7; see `xapi api list`"),
         (["GET", "/a", "/b"], "too many arguments; write for example: xapi api show POST /x-api/echo"),
     ],
 )
@@ -225,7 +227,7 @@ def test_diff_reads_the_source_again_and_exits_with_1_if_there_is_a_change(xapi:
 
     new = json.loads(json.dumps(PETS))
     new["components"]["schemas"]["Pet"]["properties"]["name"]["type"] = "integer"
-    (xapi.home / "new.json").write_text(json.dumps(new))
+    (xapi.home / "new.json").write_text(json.dumps(new), "utf-8-sig")
     assert xapi("api", "diff", "new.json", env=ENV).code == 1
     (xapi.home / "new.json").rename(xapi.home / "api.json")
 
@@ -271,6 +273,7 @@ def test_paths_and_query_parameters_complete(xapi: Xapi) -> None:
         ("xapi api show PUT /v2/", "/v2/pets/{id}"),
         ("xapi request /v2/pets/7 ", "view=="),
         ("xapi request /v2/pets/7?a=b v", "view=="),
+        ("xapi request /v2/pets/7/photo ", "view=="),
         ("xapi request /v2/pets/7 view==", "view==short view==full"),
         ("xapi request /v2/pets/7 view==full ", ""),
         ("xapi request PUT /v2/pets/7 ", ""),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from tests.commands.api import TOKEN, bearing, response
 from tests.commands.profiles import write_config
-from tests.features.proxy.running import Proxy, proxy
+from tests.features.proxy.running import Proxy, proxy, start
 from tests.support.program import PROGRAM, PYTHON, Xapi
 from tests.support.servers import OK, Peer, Server, Step, free_port, hang, head, request, send, wait_for
 from xapi_cli.features.sandbox import MASTER, Sandbox
@@ -66,13 +67,14 @@ COMMAND = "import json, os; print(json.dumps(dict(os.environ)))"
 
 def test_a_command_gets_the_address_and_a_key_but_no_secret(xapi: Xapi, sandbox: Sandbox) -> None:
     token = sandbox.log_in(MASTER.email, MASTER.password) or ""
-    env = {**sandbox.settings, "XAPI_TOKEN": token, "http_proxy": "http://127.0.0.1:9"}
+    env = {**sandbox.settings, "XAPI_TOKEN": token, "http_proxy": "http://127.0.0.1:9", "no_proxy": "corp.test"}
+    env["XAPI_BASE_URL"] += "/v1"
 
     outcome = xapi("proxy", "--", str(PYTHON), "-c", COMMAND, env=env)
 
     environ = json.loads(outcome.out)
-    assert environ["XAPI_BASE_URL"].startswith("http://127.0.0.1:")
-    assert "127.0.0.1" in environ["no_proxy"]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", environ["XAPI_BASE_URL"])
+    assert environ["no_proxy"] == environ["NO_PROXY"] == "corp.test,127.0.0.1"
     assert not Path(environ["XAPI_PROXY_SOCKET"]).exists()
     assert token not in outcome.out
     assert MASTER.password not in outcome.out
@@ -110,6 +112,9 @@ def test_after_its_time_every_request_is_refused_and_the_proxy_ends(xapi: Xapi, 
 
     assert (command.code, serving.code, server.received) == (10, 0, [])
     assert serving.out.splitlines()[2:] == ["unset XAPI_TOKEN_FILE"]
+    process, _ = start(xapi, env, "--port", "0")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait() == 129
 
 
 def test_sigterm_reaches_the_command(xapi: Xapi) -> None:

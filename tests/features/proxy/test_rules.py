@@ -128,7 +128,7 @@ def test_a_header_that_selects_another_method_or_path_is_refused_with_allow(name
 
 
 def test_only_what_is_allowed_is_forwarded() -> None:
-    rules = RULES._replace(allowed=[Allowed.parse("GET /v1/*"), Allowed.parse("* /health")])
+    rules = RULES._replace(allowed=[Allowed.parse("get /v1/*"), Allowed.parse("* /health")])
 
     assert url_of(rules, "GET /v1/a/b?c=d HTTP/1.1", WITH_KEY)
     assert url_of(rules, "DELETE /health HTTP/1.1", WITH_KEY)
