@@ -34,8 +34,8 @@ def test_a_warning_is_a_warning_and_a_note_is_none(xapi: Xapi) -> None:
 
 
 def test_an_annotation_is_escaped_as_the_runner_requires_and_contains_no_secret(xapi: Xapi) -> None:
-    with Server([request(), send(BUSY)]) as server:
-        outcome = xapi("request", f"/a%20b?token={TOKEN}", env=bearing(server) | GITHUB)
+    with Server([request(), send(response("503 Busy", f"no {TOKEN}".encode()))]) as server:
+        outcome = xapi("request", "/a%20b", "--error-body", "none", env=bearing(server) | GITHUB)
 
     error, annotation = outcome.err.splitlines()
     assert "/a%20b" in error

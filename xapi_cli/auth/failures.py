@@ -1,8 +1,9 @@
 """Recent login failures of an account, recorded so that other processes do not repeat them.
 
 Repeated wrong passwords lock an account, and a hundred processes that encounter the same unavailable server must not
-try it one after another. A failure is recorded for a minute. Of each rejected password, only twelve bits of a salted
-scrypt hash are recorded: enough to recognize it, not enough to guess it.
+try it one after another. A failure is recorded for a minute. Of each rejected password, only twenty bits of a salted
+scrypt hash are recorded: enough to recognize it (one in a million other passwords is taken for it), not enough to guess
+a good one.
 """
 
 import json
@@ -124,5 +125,5 @@ class LoginFailures:
 def _fingerprint(secret: str, salt: bytes) -> int:
     import hashlib
 
-    derived = hashlib.scrypt(secret.encode("utf-8", "surrogateescape"), salt=salt, n=2**14, r=8, p=1, dklen=2)
-    return int.from_bytes(derived, "big") & 0xFFF
+    derived = hashlib.scrypt(secret.encode("utf-8", "surrogateescape"), salt=salt, n=2**14, r=8, p=1, dklen=3)
+    return int.from_bytes(derived, "big") & 0xFFFFF
