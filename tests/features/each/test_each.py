@@ -400,7 +400,7 @@ def test_the_body_of_a_success_is_one_line_and_after_a_post_it_may_be_anything(x
 
 def test_a_request_with_query_header_and_the_row_as_its_body(xapi: Xapi, sandbox: Sandbox, tmp_path: Path) -> None:
     (file := tmp_path / "value").write_text("{x}\n")
-    args = ("PUT", "/x-api/echo", "q=={a b}", f"q==@{file}", "X-Id:{id}", "-H", "X-Id: 2", "-d", "{}")
+    args = ("PUT", "/x-api/echo", "q=={a b}", f"q==@{file}", "X-Id:{id}", "-H", "X-Id;", "-H", "X-Id: 2", "-d", "{}")
     outcome = xapi("each", *args, input='[{"a b": "x&y", "id": 1.10}]', env=sandbox.settings)
 
     (echo,) = rows_of(outcome)

@@ -104,7 +104,8 @@ def each(ctx: typer.Context, words: Words = None, jobs: Jobs = None) -> None:
         terminal.write(b"")  # raises if stdout is closed
         last_run = None
         if options.list_ is not None and options.since is not None:
-            last_run = listing.last_run(context, options.since, options.list_, stack)
+            writes = not options.dry_run
+            last_run = listing.last_run(context, options.since, options.list_, stack, writes=writes)
             if last_run is None:
                 return
         file = None if options.output in (None, "-") else stack.enter_context(OutputFile(str(options.output)))

@@ -50,17 +50,18 @@ class LastRun(NamedTuple):
             file.commit()
 
 
-def last_run(context: "Context", option: str, path: str, stack: ExitStack) -> LastRun | None:
+def last_run(context: "Context", option: str, path: str, stack: ExitStack, *, writes: bool) -> LastRun | None:
     """Return the time in the file of *option*, the value of --since, for the list at *path*; raises UsageError.
 
-    The file is locked. While another run has the lock, return None, after a note. Raises OutputError if the file cannot
-    be written.
+    The file is locked. While another run has the lock, return None, after a note. If it *writes* the file, raises
+    OutputError if that is not possible.
     """
     name, equals, file = option.partition("=")
     if not (name and equals and file) or _TIME.fullmatch(file):
         hint = "name the query parameter, and a file for the time of the last run"
         raise UsageError("--since is not NAME=FILE", hint=hint)
-    if not os.access(file if os.path.exists(file) else os.path.dirname(file) or ".", os.W_OK):
+    target = os.path.realpath(file)
+    if writes and not os.access(target if os.path.exists(target) else os.path.dirname(target), os.W_OK):
         raise OutputError(f"{printable(file)} cannot be written", hint="check the FILE of --since")
     if not _lock(file, context, stack):
         return None

@@ -67,8 +67,9 @@ def parse(
     line: dict[str, Any] = {"id": lambda row: row.number, "method": sent, "path": _path(path, names, base_url)}
     if query := _by_name(found.query):
         line["query"] = {name: texts if len(texts) > 1 else texts[0] for name, texts in query.items()}
-    if joined := _by_name(found.headers):  # the values of a repeated one (RFC 9110, 5.3); without one, it is removed
-        line["headers"] = {name: texts[0] and _text(", ".join(texts), names, _filled) for name, texts in joined.items()}
+    if by_name := _by_name(found.headers):  # None removes one; the values of a repeated one are joined (RFC 9110, 5.3)
+        joined = {name: None if None in texts else ", ".join(filter(None, texts)) for name, texts in by_name.items()}
+        line["headers"] = {name: text and _text(text, names, _filled) for name, text in joined.items()}
     if data is not None:
         line["json"] = _data(data, names)
     elif found.fields:
