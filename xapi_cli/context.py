@@ -324,7 +324,7 @@ class Context:
 
     def close(self, *, at_end: bool = False) -> None:
         """Write what is missing in the log; unless *at_end* of the process, close the connections too."""
-        for name in ("request_log",) if at_end else ("transport", "request_log"):
+        for name in ("request_log",) if at_end else ("request_log", "transport"):
             if (resource := vars(self).get(name)) is not None:
                 resource.close()
 

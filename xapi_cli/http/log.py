@@ -58,8 +58,11 @@ class RequestLog:
         self._open_exchanges.add(exchange)
 
     def end(self, exchange: "Exchange") -> None:
-        """Append the line for *exchange*, which has ended, if any part of its request was sent."""
-        self._open_exchanges.discard(exchange)
+        """Append the line for *exchange*, which has ended, if any part of its request was sent and `close` has not."""
+        try:
+            self._open_exchanges.remove(exchange)
+        except KeyError:
+            return
         if exchange.is_sent:
             self._append(self._line(exchange))
 

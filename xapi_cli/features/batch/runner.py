@@ -103,7 +103,7 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._transport.close()  # requests in flight fail; nothing waits for them
+        self._context.close()  # requests in flight are logged, and fail; nothing waits for them
 
     def run(self, tasks: Iterator[Task]) -> Iterator[list[Result]]:
         """Yield the results of *tasks*, as the description of the module says.
