@@ -23,7 +23,7 @@ from xapi_cli.features.sandbox import Sandbox
 _MEMORY = Path("/dev/shm")
 _NEEDED = 4 * 2**30  # free bytes
 
-# Every run uses the same examples, also on a machine that is too busy to make them quickly.
+# Every run uses the same examples, even if a busy machine generates them slowly.
 IGNORED = [HealthCheck.too_slow]
 settings.register_profile(
     "xapi", max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=IGNORED

@@ -2,8 +2,7 @@
 
 Repeated wrong passwords lock an account, and a hundred processes that encounter the same unavailable server must not
 try it one after another. A failure is recorded for a minute. Of each rejected password, only twenty bits of a salted
-scrypt hash are recorded: enough to recognize it (one in a million other passwords is taken for it), not enough to guess
-a good one.
+scrypt hash are recorded, which it shares with one in a million others: enough to recognize it, too few to guess it.
 """
 
 import json

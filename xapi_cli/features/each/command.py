@@ -34,7 +34,7 @@ class Options(NamedTuple):
     list_: Annotated[str | None, Flag(("--list",), "GET the rows from PATH.", metavar="PATH")]
     since: Annotated[
         str | None,
-        Flag(("--since",), "Add NAME to --list: the time of the last run, kept in FILE.", metavar="NAME=FILE"),
+        Flag(("--since",), "Add query parameter NAME to --list: the last run's time, from FILE.", metavar="NAME=FILE"),
     ]
     items: Annotated[str | None, Flag(("--items",), "The rows are the array in FIELD.", metavar="FIELD")]
     method: Annotated[str | None, Flag(("--request", "-X"), "METHOD, which can also precede PATH.", metavar="METHOD")]
@@ -42,11 +42,11 @@ class Options(NamedTuple):
     data: Annotated[str | None, Flag(("--data", "-d"), "The JSON body: the row, or its '{field}'.", metavar="'{}'")]
     csv: Annotated[bool, Flag(("--csv",), "Print a CSV table.", kind="switch")]
     fields: Annotated[str | None, Flag(("--fields",), "The columns, such as id,owner.email.", metavar="LIST")]
-    full: Annotated[bool, Flag(("--full",), "Print the lines of `batch`, also those for failures.", kind="switch")]
+    full: Annotated[bool, Flag(("--full",), "Print lines as `batch` does, including failures.", kind="switch")]
     output: Annotated[str | None, Flag(("--output", "-o"), "Replace FILE if every row succeeded.", metavar="FILE")]
     partial: Annotated[bool, Flag(("--partial",), "Replace FILE even if some rows failed.", kind="switch")]
     fail_fast: Annotated[bool, Flag(("--fail-fast",), "Send nothing more after a row that fails.", kind="switch")]
-    failed: Annotated[str | None, Flag(("--failed",), "Write the requests that failed, for `batch`.", metavar="FILE")]
+    failed: Annotated[str | None, Flag(("--failed",), "Write failed requests to FILE, for `batch`.", metavar="FILE")]
     rate: Annotated[str | None, Flag(("--rate",), "Send at most N per second or minute.", metavar="N[/s|/m]")]
     dry_run: Annotated[bool, Flag(("--dry-run",), "Print the requests; send only the one for the list.", kind="switch")]
 

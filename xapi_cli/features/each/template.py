@@ -235,7 +235,7 @@ def _value_of(value: Any, names: set[str]) -> ValueOf:
 
 def _data(text: str, names: set[str]) -> ValueOf:
     if text == "{}":
-        return lambda row: row.value  # also of a row that is an object
+        return lambda row: row.value  # even if it is an object
     if (value := _whole(text, names)) is None:
         raise UsageError(
             "-d is neither '{}', the row, nor '{field}'",
